@@ -65,7 +65,7 @@ async fn an_operations_own_settings_hold_for_it_and_for_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_set_stays_as_the_engines() {
+async fn settings_that_are_not_set_stay_as_the_engines() {
     let world = World::new();
     let fails = || async { Err::<(), _>(Failure::permanent("declined")) };
     let _ = world.once.operation("charge", "k").with_settings(MONTHLY).run(fails).await.unwrap();

@@ -12,7 +12,7 @@ use crate::{
 with_each!(
     their_results_come_back_here,
     results_from_here_come_back_there,
-    what_is_falsy_python_replays_as_none,
+    python_replays_falsy_results_as_none,
     the_largest_result_fits,
     a_result_that_is_not_kept_is_not_run_again,
 );
@@ -76,7 +76,7 @@ async fn results_from_here_come_back_there(world: World) {
 }
 
 /// This is a bug of the package, which the library does not repeat.
-async fn what_is_falsy_python_replays_as_none(world: World) {
+async fn python_replays_falsy_results_as_none(world: World) {
     for (id, result) in [json!(0), json!(false), json!(""), json!([]), json!({})].into_iter().enumerate() {
         gives(&call(&world, id, &result.to_string()), &result, true);
         let replayed = if world.language == Language::Python { json!(null) } else { result.clone() };

@@ -9,8 +9,8 @@ use crate::{
 };
 
 with_each!(
-    what_they_validate_is_compared,
-    what_is_compared_here_they_validate,
+    a_payload_validated_there_is_compared_here,
+    a_payload_stored_here_is_validated_there,
     where_they_do_not_validate_nothing_is_compared
 );
 
@@ -36,13 +36,13 @@ fn final_of_unknown_parts() -> Mismatch {
     Mismatch::new(MismatchState::Final, Difference::UNKNOWN)
 }
 
-async fn what_they_validate_is_compared(world: World) {
+async fn a_payload_validated_there_is_compared_here(world: World) {
     gives(&call(&world, 995), &their_result(), true);
     assert_outcome!(run(&world, 995).await, Outcome::Replayed(_));
     assert_outcome!(run(&world, 996).await, Outcome::Mismatch(mismatch) if mismatch == final_of_unknown_parts());
 }
 
-async fn what_is_compared_here_they_validate(world: World) {
+async fn a_payload_stored_here_is_validated_there(world: World) {
     assert_outcome!(run(&world, 995).await, Outcome::Executed(_));
     gives(&call(&world, 995), &our_result(), false);
     assert_eq!(call(&world, 996), json!({ "error": "IdempotencyValidationError", "ran": false }));

@@ -312,7 +312,7 @@ async fn this_version_writes_what_the_files_hold(backend: Backend) {
     assert_is_fixture(backend.file(), &dump(backend, &held).await);
 }
 
-async fn what_is_on_file_is_read_settled_and_replayed(backend: Backend) {
+async fn stored_records_are_read_settled_and_replayed(backend: Backend) {
     let clock = support::future_clock();
     let held = Records::new(backend, clock.clone()).await;
     let store = held.store().await;
@@ -362,7 +362,7 @@ async fn what_is_on_file_is_read_settled_and_replayed(backend: Backend) {
 }
 
 /// Operations older than an in-doubt one wait, and so do those that the holder excludes.
-async fn what_a_mark_on_file_says_of_an_order_holds(backend: Backend) {
+async fn the_order_in_a_stored_marker_is_kept(backend: Backend) {
     let clock = support::future_clock();
     let held = Records::new(backend, clock.clone()).await;
     let store = held.store().await;
@@ -390,9 +390,9 @@ async fn what_a_mark_on_file_says_of_an_order_holds(backend: Backend) {
     granted(&store, &at(99)).await;
 }
 
-on_each_store!(memory, Memory; this_version_writes_what_the_files_hold, what_is_on_file_is_read_settled_and_replayed);
+on_each_store!(memory, Memory; this_version_writes_what_the_files_hold, stored_records_are_read_settled_and_replayed);
 on_each_proxied_store!(
     this_version_writes_what_the_files_hold,
-    what_is_on_file_is_read_settled_and_replayed,
-    what_a_mark_on_file_says_of_an_order_holds,
+    stored_records_are_read_settled_and_replayed,
+    the_order_in_a_stored_marker_is_kept,
 );

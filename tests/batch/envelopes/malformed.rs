@@ -56,7 +56,7 @@ async fn a_notification_that_was_changed_on_its_way_fails_alone() {
 }
 
 #[tokio::test]
-async fn what_is_not_from_s3_or_eventbridge_says_how_to_go_on() {
+async fn a_body_not_from_s3_or_eventbridge_fails_with_the_remedy() {
     let journal = Journal::<Value>::new();
     let once = testing::engine();
     let put = s3::notification([s3::created("photos", "a")]);

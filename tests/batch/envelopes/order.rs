@@ -73,7 +73,7 @@ async fn a_failed_record_blocks_those_behind_it_in_its_message_and_its_group() {
 }
 
 #[tokio::test]
-async fn what_is_ignored_blocks_nothing() {
+async fn an_ignored_message_blocks_nothing() {
     let journal = Journal::<S3Record>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope((Sns, S3));
     let batch = sqs::fifo([

@@ -83,7 +83,7 @@ async fn messages_that_are_not_json_have_a_decoder_as_elsewhere() {
 
 /// JSON of the user that differs from a notification in a single way.
 #[tokio::test]
-async fn what_is_not_from_sns_is_the_message_itself() {
+async fn a_body_not_from_sns_is_the_message_itself() {
     let notification = json!({
         "Type": "Notification", "MessageId": "m", "TopicArn": "arn:aws:sns:us-east-1:123456789012:t",
         "Message": "{}", "Timestamp": "2026-11-21T10:00:00.111Z",

@@ -88,7 +88,7 @@ async fn deliver<H: Handler<Value, (Value,)>>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_for_now_is_reported_under_every_policy() {
+async fn a_temporarily_undecodable_record_is_reported_under_every_policy() {
     for act in FOR_NOW {
         for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {
             let world = World::new();
@@ -104,7 +104,7 @@ async fn what_cannot_be_decoded_for_now_is_reported_under_every_policy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_for_now_is_not_dead_lettered() {
+async fn a_temporarily_undecodable_record_is_not_dead_lettered() {
     for act in FOR_NOW {
         let (world, letters) = (World::new(), Letters::new());
         let service = service(&world, false).dead_letters(letters.clone());
@@ -113,7 +113,7 @@ async fn what_cannot_be_decoded_for_now_is_not_dead_lettered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_for_now_blocks_those_behind_it() {
+async fn a_temporarily_undecodable_record_blocks_those_behind_it() {
     for act in FOR_NOW {
         let world = World::new();
         let service = service(&world, true).permanent_failures(PermanentFailures::Acknowledge);

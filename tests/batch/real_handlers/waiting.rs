@@ -156,7 +156,7 @@ async fn a_failure_ends_a_wait_that_has_begun_where_one_brings_everything_back()
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_one_failure_brings_everything_back_a_wait_has_its_cap_too() {
+async fn a_wait_has_its_limit_even_if_one_failure_fails_the_batch() {
     let world = World::new();
     world.hold_in("mq", "H", seconds(40));
     let service = world.once.mq(Key::pointer("/order_id"), world.handler());

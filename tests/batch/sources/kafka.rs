@@ -128,7 +128,7 @@ async fn a_failure_blocks_its_partition_only_and_the_retry_runs_nothing_twice() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_holds_up_its_partition_too() {
+async fn an_undecodable_record_holds_back_its_partition() {
     let world = World::new();
     let event = event([record(0, 1, &json!("no job")), record(0, 2, &order("2")), record(1, 3, &order("3"))]);
     let answer = world.answer(&service(&world, Key::message_id()), &event).await;

@@ -217,7 +217,7 @@ async fn properties_and_headers_are_headers_if_texts_numbers_or_booleans() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_message_need_not_have_may_be_null_or_absent() {
+async fn optional_members_of_a_message_may_be_null_or_absent() {
     let mut null = active("ID:1", &order("a"));
     for name in ["properties", "correlationID", "timestamp", "destination"] {
         null[name] = Value::Null;

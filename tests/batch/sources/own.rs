@@ -127,7 +127,7 @@ async fn its_order_is_kept_and_its_failures_are_answered_in_its_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_behind_the_duplicate_of_a_record_without_an_order_runs() {
+async fn a_record_behind_the_duplicate_of_an_unordered_one_runs() {
     let world = World::new();
     let service = service(&world, Key::pointer("/order_id"));
     let event = issue("daily", [(None, order("0")), (Some("art"), order("0")), (Some("art"), order("1"))]);

@@ -131,8 +131,8 @@ pub(crate) use on_both_streams;
 
 on_both_streams! {
     a_shard_runs_in_order_one_record_after_the_other
-    what_failed_first_is_the_checkpoint_and_nothing_behind_it_ran
-    what_cannot_be_decoded_is_a_checkpoint_too
+    the_first_failure_is_the_checkpoint_and_nothing_behind_it_ran
+    an_undecodable_record_is_a_checkpoint
     the_retry_goes_on_at_the_checkpoint
     a_retry_of_the_whole_batch_runs_nothing_twice
     keys_run_side_by_side_and_each_in_order
@@ -155,7 +155,7 @@ async fn a_shard_runs_in_order_one_record_after_the_other<S: Stream>() {
     assert!(runs.windows(2).all(|pair| pair[0].ended.is_some_and(|ended| ended <= pair[1].began)), "{runs:?}");
 }
 
-async fn what_failed_first_is_the_checkpoint_and_nothing_behind_it_ran<S: Stream>() {
+async fn the_first_failure_is_the_checkpoint_and_nothing_behind_it_ran<S: Stream>() {
     for act in ["transient", "permanent", "unknown", "panic"] {
         let world = World::new();
         let records = [order("0"), order("1"), work("2", act, 0), order("3"), work("4", act, 0)].map(|job| ("a", job));
@@ -167,7 +167,7 @@ async fn what_failed_first_is_the_checkpoint_and_nothing_behind_it_ran<S: Stream
     }
 }
 
-async fn what_cannot_be_decoded_is_a_checkpoint_too<S: Stream>() {
+async fn an_undecodable_record_is_a_checkpoint<S: Stream>() {
     let world = World::new();
     let records = [order("0"), json!({ "no": "job" }), order("2")].map(|job| ("a", job));
     assert_eq!(S::invoke(&world, SHARD, &S::event(0, &records)).await.unwrap(), checkpoint(1));

@@ -157,7 +157,7 @@ async fn a_bulk_handler_can_have_the_contexts_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_took_over_is_probed_and_run_alone() {
+async fn a_takeover_is_probed_and_run_alone() {
     let (world, calls) = (World::with(|builder| builder.after_unknown(AfterUnknown::Probe)), Calls::default());
     world.abandon("A");
     world.abandon("B");

@@ -344,7 +344,7 @@ async fn a_failed_record_stops_the_batch_unless_it_is_dead_lettered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_running_when_the_batch_stopped_is_dead_lettered_all_the_same() {
+async fn a_record_running_when_the_batch_stopped_is_dead_lettered_anyway() {
     let (world, letters) = (World::new(), Letters::new());
     let service = world.service().dead_letters(letters.clone()).on_failure(OnFailure::StopBatch);
     let event = fifo([("a", work("A", "transient", 10)), ("b", work("B", "permanent", 30)), ("b", order("C"))]);

@@ -81,7 +81,7 @@ async fn the_part_used_as_payload_must_exist_and_may_hold_anything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_counts_as_the_payload_can_be_chosen() {
+async fn the_compared_payload_can_be_chosen() {
     let bodies = || [json!({"order_id": "A", "act": "succeed", "ms": 0, "note": 1}), order("A")];
     let world = World::new();
     assert_eq!(world.deliver_to(&world.service().payload(Payload::Ignored), bodies()).await, ids(0..0));

@@ -61,7 +61,7 @@ async fn an_abandoned_claim_is_taken_over_and_its_record_completed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abandoned_claim_that_was_taken_over_in_vain_is_handed_back() {
+async fn an_abandoned_claim_whose_takeover_failed_is_handed_back() {
     let world = World::new();
     world.abandon("A");
     assert_eq!(world.deliver([work("A", "transient", 0)]).await, ["m0"]);

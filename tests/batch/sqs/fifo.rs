@@ -76,7 +76,7 @@ async fn a_failure_blocks_its_group_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_holds_up_its_group_too() {
+async fn a_message_that_cannot_be_read_holds_back_its_group() {
     let undecodable = json!("not an order");
     let keyless = json!({ "act": "succeed", "ms": 0 });
     for bad in [undecodable, keyless] {

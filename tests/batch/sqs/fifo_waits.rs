@@ -14,7 +14,7 @@ use lambda_runtime::{Context, LambdaEvent};
 use crate::world::{START, World, fifo, invoke, millis, order, seconds, work};
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_the_outcome_of_a_message_that_is_held_up_is_held_up_too() {
+async fn a_duplicate_of_a_held_back_message_is_held_back_too() {
     for store_batch in [1, 100] {
         let world = World::on(store_batch, |builder| builder);
         let failing = ("a", work("A", "transient", 50));

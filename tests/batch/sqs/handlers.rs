@@ -289,7 +289,7 @@ async fn an_error_that_panics_when_it_is_dropped_touches_no_other_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_handler_has_spawned_can_stop_when_the_handler_is_cut_off() {
+async fn a_spawned_task_can_stop_when_its_handler_is_cancelled() {
     let world = World::new();
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
     let clock = world.clock.clone();

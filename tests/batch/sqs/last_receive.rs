@@ -123,7 +123,7 @@ async fn a_dead_lettered_head_does_not_stop_the_batch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_did_not_run_is_not_dead_lettered_on_its_last_delivery() {
+async fn a_record_that_did_not_run_is_not_dead_lettered_on_its_last_delivery() {
     let (world, letters) = (World::new(), Letters::new());
     world.store.next(Call::Claim, Fault::AccessDenied);
     let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES);
@@ -209,7 +209,7 @@ async fn no_warning_is_given_of_what_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_dead_lettered_on_its_last_delivery_is_warned_of_too() {
+async fn a_failure_to_dead_letter_on_the_last_delivery_logs_a_warning() {
     let (world, letters) = (World::new(), Letters::that(Act::Refuse));
     let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES);
     let expected = pairs([("m0", "failed"), ("m1", "skipped"), ("m2", "skipped")]);

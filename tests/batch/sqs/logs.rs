@@ -167,7 +167,7 @@ async fn the_event_of_a_failed_record_has_its_verdict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_decoder_says_is_logged_without_the_values_of_the_body() {
+async fn a_decoders_error_is_logged_without_the_values_of_the_body() {
     let world = World::new();
     let (collector, guard) = Collector::install();
     for verdict in [Verdict::Permanent, Verdict::Transient] {
@@ -192,7 +192,7 @@ async fn the_key_in_an_event_is_the_hash_under_which_the_record_is_stored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_settles_share_a_call_of_is_not_named_after_one_of_them() {
+async fn a_call_with_several_settles_is_not_named_after_one_of_them() {
     for (other, policy, operation) in [
         ("permanent", AfterUnknown::Rerun, "settle"),
         // A release that is abandoned before the completion no longer shares its calls.

@@ -75,7 +75,7 @@ async fn records_are_no_longer_looked_up_once_most_of_them_are_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_cache_answers_at_once_is_not_looked_up() {
+async fn a_cached_outcome_is_not_looked_up() {
     let world = World::new();
     (0..100).for_each(|i| world.put(&format!("order-{i}"), Status::Completed, "1"));
     assert!(world.deliver(orders(100, "succeed", 0)).await.is_empty());
@@ -83,7 +83,7 @@ async fn what_a_cache_answers_at_once_is_not_looked_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_lookup_does_not_decide_is_claimed() {
+async fn a_record_that_a_lookup_does_not_decide_is_claimed() {
     let world = world_with_done((0..100).filter(|i| ![40, 60].contains(i)));
     world.abandon("order-40");
     world.put("order-60", Status::InProgress, "");

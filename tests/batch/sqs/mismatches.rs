@@ -71,7 +71,7 @@ async fn a_report_and_its_event_name_what_differs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_meets_a_run_of_another_payload_says_until_when_and_costs_one_call() {
+async fn a_mismatch_with_a_running_claim_has_its_end_and_costs_one_call() {
     let world = World::new();
     world.put("A", Status::InProgress, "");
     correct(&world).await;
@@ -83,7 +83,7 @@ async fn what_meets_a_run_of_another_payload_says_until_when_and_costs_one_call(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_meets_an_outcome_of_another_payload_follows_the_policy() {
+async fn a_mismatch_with_an_outcome_follows_the_policy() {
     for status in [Status::Completed, Status::Failed] {
         let (world, letters) = (World::new(), Letters::new());
         world.put("A", status, "1");

@@ -53,7 +53,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_older_than_the_newest_is_acknowledged_and_does_not_run() {
+async fn a_record_older_than_the_newest_is_acknowledged_without_running() {
     let world = World::new();
     let bodies = [set("A", 5, "succeed", 0), set("A", "0004", "succeed", 0), set("A", 6, "succeed", 0)];
     let outcomes = world.outcomes(bodies.clone()).await;

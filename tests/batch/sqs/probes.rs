@@ -111,7 +111,7 @@ async fn work_that_a_probe_finds_done_is_recorded_and_not_run_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_probe_finds_not_done_runs() {
+async fn an_operation_that_a_probe_finds_not_done_runs() {
     let lab = Lab::lost().await;
     assert_eq!(lab.deliver(Finds::Nothing).await, (Ok(OutcomeKind::TookOver), false));
     assert_eq!(lab.log(), ["asked A", "ran A"]);
@@ -189,7 +189,7 @@ async fn duplicates_of_what_a_probe_found_are_acknowledged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_probe_finds_and_cannot_be_recorded_is_acknowledged() {
+async fn a_probe_result_that_cannot_be_recorded_is_acknowledged() {
     let lab = Lab::lost().await;
     lab.world.store.next(Call::Settle, Fault::TableMissing);
     assert_eq!(lab.deliver(Finds::Done).await, (Ok(OutcomeKind::Unrecorded), false));
@@ -283,7 +283,7 @@ async fn in_an_order_a_lease_is_waited_for_and_what_it_left_is_probed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_probe_found_is_said_in_the_log() {
+async fn the_result_of_a_probe_is_logged() {
     let lab = Lab::lost().await;
     let (collector, guard) = Collector::install();
     let event = LambdaEvent::new(batch([order("A")]), lab.world.left(seconds(60)));

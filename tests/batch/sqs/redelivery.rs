@@ -221,7 +221,7 @@ async fn the_key_of_what_may_run_again_is_not_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_without_protection_holds_no_key() {
+async fn an_unprotected_run_holds_no_key() {
     let (world, hook) = (World::with(|builder| builder.missing_key(MissingKey::RunUnprotected)), Hook::new());
     let service = world.service().redelivery(hook.clone());
     world.process(&service, batch(["unknown", "panic", "hang"].map(|act| work("", act, 0)))).await;

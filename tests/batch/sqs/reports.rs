@@ -131,7 +131,7 @@ async fn a_record_that_runs_unprotected_is_reported_without_a_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_handler_logs_says_which_record_it_is_about() {
+async fn a_handlers_logs_identify_its_record() {
     let world = World::new();
     let service = world.once.sqs(Key::pointer("/order_id"), |_: Value| async {
         tokio::task::yield_now().await;

@@ -51,7 +51,7 @@ async fn failures_are_listed_in_event_order_however_late_they_fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_for_now_is_reported_and_runs_again() {
+async fn a_transient_failure_is_reported_and_runs_again() {
     let world = World::new();
     assert_eq!(world.deliver([work("A", "transient once", 0)]).await, ["m0"]);
     assert_eq!(world.status("A").await, None);

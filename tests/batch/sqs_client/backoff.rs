@@ -94,7 +94,7 @@ async fn a_message_with_several_records_that_failed_is_delayed_once() {
 }
 
 #[tokio::test]
-async fn what_is_in_progress_elsewhere_comes_back_when_that_is_over() {
+async fn a_record_in_progress_elsewhere_is_redelivered_after_its_lease() {
     for (left, time) in [(Duration::ZERO, 3), (Duration::from_millis(999), 3), (seconds(1), 4), (seconds(900), 903)] {
         let function = Function::new();
         function.hold("m0", left);
@@ -137,7 +137,7 @@ async fn the_defaults_are_five_seconds_and_a_quarter_of_an_hour() {
 }
 
 #[tokio::test]
-async fn what_may_have_taken_effect_comes_back_when_its_claim_has_ended() {
+async fn a_record_that_may_have_taken_effect_is_redelivered_after_its_claim() {
     for act in ["unknown", "panic"] {
         let function = Function::new();
         let changes = changes_after(&function, [message(ARN, "m0", act), message(ARN, "m1", "transient")]).await;
@@ -149,7 +149,7 @@ async fn what_may_have_taken_effect_comes_back_when_its_claim_has_ended() {
 }
 
 #[tokio::test]
-async fn what_lost_its_lease_comes_back_when_the_lease_of_the_other_has_ended() {
+async fn a_record_that_lost_its_lease_is_redelivered_after_the_other_lease() {
     let (function, server) = (Arc::new(Function::new()), Server::start().await);
     let stolen = Arc::clone(&function);
     let service = function.once.sqs(Key::pointer("/id"), move |_: Value| {
@@ -280,7 +280,7 @@ async fn a_message_blocked_in_a_group_comes_back_with_the_one_before_it() {
 }
 
 #[tokio::test]
-async fn what_waited_for_a_duplicate_in_another_group_comes_back_with_that() {
+async fn a_record_that_waited_for_a_duplicate_is_redelivered_with_it() {
     let function = Function::new();
     function.hold("c0", seconds(600));
     let mut twin = message("", "twin", "");

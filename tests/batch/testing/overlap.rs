@@ -59,7 +59,7 @@ async fn a_large_batch_runs_once_between_two_deliveries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_behind_a_record_in_progress_comes_again() {
+async fn a_record_behind_one_in_progress_is_redelivered() {
     let runs = Arc::default();
     let service = testing::engine().sqs(Key::message_id(), handler(&runs, Duration::from_millis(5)));
     let batch = sqs::fifo([testing::record("a"), testing::record("b"), testing::record("c")]);

@@ -108,7 +108,7 @@ async fn an_operation_waits_for_its_entity_and_runs_when_that_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_older_than_a_lost_operation_waits_for_its_redelivery() {
+async fn an_operation_older_than_a_lost_one_waits_for_its_redelivery() {
     let world = World::new();
     assert_outcome!(world.run_at("event 5", 5, Err(Failure::unknown("timed out"))).await, Ok(Outcome::Failed(_)));
     tokio::time::advance(LEASE + MARGIN + MILLISECOND).await;

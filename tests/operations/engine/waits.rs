@@ -90,7 +90,7 @@ async fn nothing_is_waited_for_unless_it_is_said_how_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_in_progress_is_not_waited_for() {
+async fn an_operation_not_in_progress_is_not_waited_for() {
     let world = World::new();
     let begun = Instant::now();
     assert_outcome!(world.wait(20 * SECOND).await, Ok(Outcome::Executed(1)));
@@ -149,7 +149,7 @@ async fn where_takeover_is_refused_a_wait_ends_as_abandoned_with_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_wait_takes_over_is_probed() {
+async fn a_takeover_after_a_wait_is_probed() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Probe));
     let operation = || world.once.operation(CHARGE, KEY).deadline(FUTURE.after(100 * SECOND)).wait_up_to(50 * SECOND);
     let found = |_| async { Ok::<_, Failure>(ProbeResult::Done(7)) };

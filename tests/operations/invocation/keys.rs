@@ -223,7 +223,7 @@ async fn an_event_is_the_same_one_however_the_handlers_type_orders_it() {
 }
 
 #[tokio::test]
-async fn what_the_handlers_type_leaves_out_counts() {
+async fn members_that_the_handlers_type_omits_count() {
     #[derive(Deserialize)]
     struct Order {
         #[serde(rename = "id")]

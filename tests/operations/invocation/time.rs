@@ -77,7 +77,7 @@ async fn a_deadline_that_is_not_known_gives_the_configured_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_deadline_is_not_known_long_work_keeps_its_claim() {
+async fn without_a_known_deadline_long_work_keeps_its_claim() {
     let function = Function::of(|run, event| async move {
         sleep(Duration::from_secs(150)).await;
         numbered(run, event).await

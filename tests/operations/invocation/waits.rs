@@ -122,7 +122,7 @@ async fn a_claim_that_lapses_meanwhile_is_taken_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_running_is_not_waited_for() {
+async fn an_operation_that_is_not_running_is_not_waited_for() {
     let function = function(Duration::ZERO, || Ok(()), 10 * SECOND);
     let began = Instant::now();
     assert_eq!(function.invoke(order()).await.unwrap(), 1);

@@ -278,7 +278,7 @@ async fn an_expired_record_counts_as_absent_whatever_its_attempt(calls: Calls) {
     }
 }
 
-async fn what_a_newer_deployment_wrote_is_left_to_it(calls: Calls) {
+async fn records_of_a_newer_deployment_are_left_to_it(calls: Calls) {
     let lapsed = || ("in_progress_expiration", number(Timestamp::EPOCH.as_millis()));
     for attributes in [
         vec![("status", text("WAITING")), lapsed()],
@@ -321,6 +321,6 @@ in_both_shapes!(
     a_running_record_with_neither_lease_nor_expiration_stands,
     an_expired_record_counts_as_absent_while_it_is_still_visible,
     an_expired_record_counts_as_absent_whatever_its_attempt,
-    what_a_newer_deployment_wrote_is_left_to_it,
+    records_of_a_newer_deployment_are_left_to_it,
     a_stored_result_that_no_longer_decodes_is_a_permanent_error,
 );

@@ -53,7 +53,7 @@ async fn the_password_is_asked_for_once_for_each_new_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_refuses_is_not_tried_in_a_loop() {
+async fn a_request_that_the_server_refuses_is_not_retried_in_a_loop() {
     let mut nobody = support::postgres::connection().await;
     nobody.user(support::unique_name("nobody"));
     let mut nowhere = support::postgres::connection().await;

@@ -158,7 +158,7 @@ async fn a_purge_deletes_expired_marks_after_the_records_within_its_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_known_is_an_error_that_another_deployment_may_cure() {
+async fn an_unknown_format_is_an_error_that_another_deployment_may_cure() {
     let marks = Marks::new().await;
     for change in [
         "newest = repeat('x', 64)",

@@ -196,7 +196,7 @@ async fn ordered_requests_plain_batches_and_a_purge_do_not_deadlock() {
 
 /// Each of the concurrent operations of one entity completes after all older ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_was_granted_is_completed_in_order() {
+async fn granted_operations_are_completed_in_order() {
     let store = support::postgres::config(support::postgres::connection().await).pool_size(24).build().unwrap();
     let entity = entity();
     let completed = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));

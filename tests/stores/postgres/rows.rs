@@ -21,7 +21,7 @@ async fn changed(change: &str) -> (Result<Claimed, Error>, Result<Option<Record>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_known_is_an_error_that_another_deployment_may_cure() {
+async fn an_unknown_format_is_an_error_that_another_deployment_may_cure() {
     for change in [
         "status = 9",
         "encoding = 9",

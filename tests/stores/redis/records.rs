@@ -78,7 +78,7 @@ async fn a_claim_that_arrives_late_has_its_lease_from_its_arrival() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_known_is_neither_absent_nor_replaced() {
+async fn a_record_of_an_unknown_format_is_neither_absent_nor_replaced() {
     let mut world = World::new().await;
     for (field, value) in [
         ("status", "PAUSED"),
@@ -113,7 +113,7 @@ async fn a_record_of_the_next_version_is_understood_and_one_beyond_is_refused() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_settle_that_finds_what_it_does_not_know_has_lost_its_lease() {
+async fn a_settle_that_finds_an_unknown_format_has_lost_its_lease() {
     let mut world = World::new().await;
     let request = world.altered("status", "PAUSED").await;
     assert_eq!(settle_one(&world.store, &request, complete("1")).await.unwrap(), Settled::LeaseLost { current: None });

@@ -38,7 +38,7 @@ async fn after_a_takeover_it_is_handed_back<D: Database>() {
     assert_eq!(world.rows().await.len(), 1);
 }
 
-async fn where_the_release_is_not_answered_either_the_claim_is_kept<D: Database>() {
+async fn if_the_release_gets_no_response_either_the_claim_is_kept<D: Database>() {
     let world = World::<D>::new().await;
     world.proxy.on(D::commits).times(D::TRIES).drop_response();
     world.proxy.on(|request| Purpose::of(request) == Purpose::Release).times(usize::MAX).drop_request();
@@ -87,7 +87,7 @@ on_each_database!(
     a_commit_without_an_answer_is_found_to_be_applied,
     a_commit_that_never_arrives_is_found_to_be_undone,
     after_a_takeover_it_is_handed_back,
-    where_the_release_is_not_answered_either_the_claim_is_kept,
+    if_the_release_gets_no_response_either_the_claim_is_kept,
 );
 
 /// The caller gives up and releases while its `COMMIT` is on its way. Row and record agree, whichever arrives first.

@@ -56,7 +56,7 @@ impl<D: Database> World<D> {
     }
 }
 
-async fn what_is_superseded_leaves_no_row<D: Database>() {
+async fn a_superseded_operation_leaves_no_row<D: Database>() {
     for mode in MODES {
         let world = World::<D>::new().await;
         assert_outcome!(world.set(mode, 5).await, Ok(Outcome::Executed(_)));
@@ -72,7 +72,7 @@ async fn what_is_superseded_leaves_no_row<D: Database>() {
 }
 
 /// The handler itself finds a newer row.
-async fn what_finds_itself_superseded_is_recorded_without_the_row<D: Database>() {
+async fn a_run_that_finds_itself_superseded_is_recorded_without_its_row<D: Database>() {
     for mode in MODES {
         let world = World::<D>::new().await;
         let stale = Err(Failure::superseded("the row has version 9"));
@@ -85,8 +85,8 @@ async fn what_finds_itself_superseded_is_recorded_without_the_row<D: Database>()
 }
 
 on_each_database!(
-    what_is_superseded_leaves_no_row,
-    what_finds_itself_superseded_is_recorded_without_the_row,
+    a_superseded_operation_leaves_no_row,
+    a_run_that_finds_itself_superseded_is_recorded_without_its_row,
     of_many_versions_at_once_the_rows_are_those_that_were_executed,
     a_permanent_failure_is_recorded_without_the_row_and_supersedes_nothing,
 );

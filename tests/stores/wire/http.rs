@@ -105,7 +105,7 @@ async fn answers_of_every_framing_are_whole() {
 }
 
 #[tokio::test]
-async fn what_the_answer_to_a_late_request_says_is_read_in_every_framing() {
+async fn the_response_to_a_late_request_is_parsed_in_every_framing() {
     for (answer, is_applied) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", Some(true)),
         ("HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\n{}", None),

@@ -89,7 +89,7 @@ async fn a_short_lease_is_renewed_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_of_a_lease_after_a_wait_is_renewed_in_time() {
+async fn a_lease_shortened_by_a_wait_is_renewed_in_time() {
     let world = World::new();
     let first = world.once.operation(CHARGE, KEY).run(|| async {
         sleep(25 * SECOND).await;

@@ -133,7 +133,7 @@ async fn a_heartbeat_in_which_nothing_could_run_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_unprotected_has_the_same_longest_duration_and_no_heartbeat() {
+async fn an_unprotected_run_has_the_same_longest_duration_and_no_heartbeat() {
     for (settings, longest) in [
         ((|builder| builder) as fn(Builder) -> Builder, LONGEST),
         (|builder| builder.heartbeat(100 * SECOND), 100 * SECOND),

@@ -243,7 +243,7 @@ async fn between_the_select_and_the_second_insert() {
 
 /// The item is deleted between two steps. The second `INSERT` is applied, but its first response is lost.
 #[tokio::test]
-async fn a_claim_of_what_is_gone_recognizes_itself() {
+async fn a_claim_of_a_deleted_record_recognizes_itself() {
     for (start, step) in [(Start::Standing, Purpose::Read), (Start::Lapsed, Purpose::Takeover)] {
         let stores = Stores::new().await;
         let holder = stores.begin(start).await;
