@@ -28,7 +28,7 @@ struct Worker {
 impl Worker {
     fn start(language: Language) -> Self {
         let variable = |name: &str| {
-            std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run the tests by `make test`"))
+            std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set. Run the tests with `make test`"))
         };
         let mut command = match language {
             Language::Python => Command::new(variable("POWERTOOLS_PYTHON")),

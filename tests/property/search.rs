@@ -111,7 +111,8 @@ fn shrink(
 
 /// Reads a number from the environment.
 pub(crate) fn number(name: &str, default: usize) -> usize {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+    std::env::var(name)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
 impl Failing {

@@ -48,12 +48,12 @@ pub(crate) use assert_outcome;
 
 /// Returns the address of DynamoDB Local.
 pub fn dynamodb_endpoint() -> String {
-    std::env::var("DYNAMODB_ENDPOINT").expect("DYNAMODB_ENDPOINT is not set: run the tests by `make test`")
+    std::env::var("DYNAMODB_ENDPOINT").expect("DYNAMODB_ENDPOINT is not set. Run the tests with `make test`")
 }
 
 /// Returns the address of a server that `make test` starts.
 pub fn server(variable: &str) -> String {
-    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run the tests by `make test`"))
+    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set. Run the tests with `make test`"))
 }
 
 /// Returns a number of cases, from the environment if it is set there.

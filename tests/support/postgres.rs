@@ -15,7 +15,7 @@ use super::unique_name;
 
 /// Returns the URL of the server.
 pub fn url() -> String {
-    std::env::var("POSTGRES_URL").expect("POSTGRES_URL is not set: run the tests by `make test`")
+    std::env::var("POSTGRES_URL").expect("POSTGRES_URL is not set. Run the tests with `make test`")
 }
 
 /// Returns the configuration of connections, after creating the tables, which every role may use. Its timeouts are long

@@ -25,7 +25,7 @@ impl Server {
             let mut command = Command::new(python);
             command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["-m", "tools.servers.serve", kind]).args(settings);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut process = command.spawn().expect("python3 is there");
+            let mut process = command.spawn().expect("python3 is installed");
             let commands = process.stdin.take();
             let answers = BufReader::new(process.stdout.take().expect("it is piped"));
             let mut server = Self { process, commands, answers, url: String::new() };

@@ -45,7 +45,7 @@ impl Traces {
 pub fn attribute(span: &SpanData, name: &str) -> String {
     match value(span, name) {
         Some(Value::String(text)) => text.to_string(),
-        Some(other) => panic!("{name} is no text: {other:?}"),
+        Some(other) => panic!("{name} is not text: {other:?}"),
         None => String::new(),
     }
 }
@@ -54,7 +54,7 @@ pub fn attribute(span: &SpanData, name: &str) -> String {
 pub fn number(span: &SpanData, name: &str) -> Option<i64> {
     value(span, name).map(|value| match value {
         Value::I64(number) => *number,
-        other => panic!("{name} is no integer: {other:?}"),
+        other => panic!("{name} is not an integer: {other:?}"),
     })
 }
 

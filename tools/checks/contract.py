@@ -15,7 +15,7 @@ SURFACE = ROOT / "tools" / "checks" / "surface.txt"
 # The internal items that the stores use, and their purpose. At most ten, because a separate crate would have to duplicate them.
 ALLOWED = {
     "store::remote": "chunks, terms, passwords and TLS that stores on servers share",
-    "store::rules": "the times of a settlement (resolved), for DynamoDB, which has no clock; the rest restates what is public",
+    "store::rules": "the times of a settlement (resolved), for DynamoDB, which has no clock; the rest repeats public items",
     "store::ordering": "the rules of order one by one, for stores that read record and mark apart",
     "backoff::Backoff": "the pauses between attempts",
     "error::root_cause": "the innermost source of an error, as text",

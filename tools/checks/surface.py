@@ -22,7 +22,7 @@ LIST = ROOT / "tools" / "checks" / "surface.txt"
 MAX_TYPES = 177
 MAX_FUNCTIONS = 524
 
-# The crates whose types may be in signatures, and the paths below which they may; without paths, everywhere. A new major version of one
+# The crates whose types may be in signatures, and the paths below which they may (without paths, everywhere). A new major version of one
 # of them requires a new major version of this crate.
 FOREIGN = {
     # The standard library, with all its names.

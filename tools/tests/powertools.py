@@ -103,7 +103,7 @@ EXPRESSIONS = [
         gzip.compress(b"a", mtime=0) + b"trailing", gzip.compress(b"abc", mtime=0)[:-1], gzip.compress(b"abc", mtime=0)[:-9],
         gzip.compress(b"abc", mtime=0)[:9], gzip.compress(b"abc", mtime=0)[:-8] + b"\0\0\0\0\3\0\0\0",
         gzip.compress(b"abc", mtime=0)[:-4] + b"\4\0\0\0", gzip.compress(b"\xff", mtime=0), b"not gzip at all",
-        # With every optional field: extra, name, comment and a checksum of the header, which nobody checks.
+        # With every optional field: extra, name, comment and a checksum of the header, which is not checked.
         b"\x1f\x8b\x08\x1e\0\0\0\0\0\x03\x02\0xxname\0comment\0\0\0" + gzip.compress(b"abc", mtime=0)[10:],
         b"\x1f\x8b\x07" + gzip.compress(b"abc", mtime=0)[3:],
     ]

@@ -26,8 +26,8 @@ fn hold(world: &World, key: &str, lease: Duration) {
     world.hold_in("sqs", key, lease);
 }
 
-/// Delivers three groups with 900 s left, the head of one held by another invocation; returns each record's outcome and
-/// the time to the response.
+/// Delivers three groups with 900 s left, of which the head of one is held by another invocation, and returns each
+/// record's outcome and the time to the response.
 async fn beside_a_held_group(
     world: &World,
     wait_up_to: Option<Duration>,

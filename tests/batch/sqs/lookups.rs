@@ -17,7 +17,7 @@ fn world(requests_in_a_claim: u32, policy: AfterUnknown) -> World {
     World::on(latency, |builder| builder.after_unknown(policy))
 }
 
-/// Returns a world like DynamoDB, where a claim that finds records takes a second request to read them.
+/// Returns a world like DynamoDB, on which a claim that finds records takes a second request to read them.
 fn world_with_done(done: impl IntoIterator<Item = usize>) -> World {
     let world = world(2, AfterUnknown::Rerun);
     done.into_iter().for_each(|i| world.put(&format!("order-{i}"), Status::Completed, "1"));

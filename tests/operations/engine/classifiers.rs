@@ -147,7 +147,7 @@ async fn a_classifier_that_says_nothing_leaves_it_to_the_next() {
     let all = |builder| payments(some(builder));
     assert_eq!(verdict(all, AppError::Unpaid(PaymentError::Declined)).await, Verdict::Permanent, "of its source");
     assert_eq!(verdict(all, AppError::Shared(Arc::new(PaymentError::Declined))).await, Verdict::Unknown);
-    assert_eq!(verdict(some, PaymentError::Declined).await, Verdict::Transient, "nobody says anything");
+    assert_eq!(verdict(some, PaymentError::Declined).await, Verdict::Transient, "no classifier decides");
 
     let first = |builder: Builder| payments(builder.classify(|_: &PaymentError| Verdict::Unknown));
     assert_eq!(verdict(first, PaymentError::Declined).await, Verdict::Unknown, "the first for a type is asked first");

@@ -81,7 +81,7 @@ impl Evidence<'_> {
             || invocation.was_killed();
         ensure!(may_be_cut_off, Bounds, "{run:?} was cancelled before {least:?}");
         let latest = self.free_from(run.began.at.after(most));
-        ensure!(ended <= latest, Bounds, "{run:?} held its followers up for more than {most:?}");
+        ensure!(ended <= latest, Bounds, "{run:?} held back its followers for more than {most:?}");
         Ok(())
     }
 

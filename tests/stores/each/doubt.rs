@@ -54,7 +54,7 @@ async fn the_loss_of_a_record_and_a_release_end_no_doubt(backend: Backend) {
     world.delete(6).await;
     let release = Err(Failure::transient("busy"));
     assert_eq!(world.set(6, release).await, Failed(Verdict::Transient), "claimed anew, and released");
-    assert_eq!(world.set(5, Ok(5)).await, InProgress, "6 may have taken effect still");
+    assert_eq!(world.set(5, Ok(5)).await, InProgress, "6 may still have taken effect");
     assert_eq!(world.set(6, Ok(6)).await, Executed, "its record was deleted, so nothing is known of its first run");
     assert_eq!(world.set(5, Ok(5)).await, Superseded);
 }

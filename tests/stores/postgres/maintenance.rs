@@ -86,7 +86,7 @@ async fn a_purge_deletes_expired_records_in_bounded_steps_and_skips_locked_ones(
     let mut steps = Vec::new();
     while steps.last() != Some(&0) {
         let purge = tokio::time::timeout(Duration::from_secs(30), store.purge_expired(4));
-        steps.push(purge.await.expect("it waits for nobody").unwrap());
+        steps.push(purge.await.expect("it does not wait").unwrap());
     }
     assert_eq!(steps, [4, 4, 1, 0]);
     transaction.roll_back().await;
@@ -120,7 +120,7 @@ async fn a_migration_adds_the_marks_to_records_that_exist_and_waits_for_nobody()
             tokio::spawn(async move { tokio::time::timeout(Duration::from_secs(30), store.migrate()).await })
         });
         let migrated = join_all(tasks.collect::<Vec<_>>()).await;
-        migrated.into_iter().for_each(|migrated| migrated.unwrap().expect("it waits for nobody").unwrap());
+        migrated.into_iter().for_each(|migrated| migrated.unwrap().expect("it does not wait").unwrap());
         granted(&store, &ordered).await;
         transaction.roll_back().await;
         assert!(read_one(&store, &plain).await.is_some());

@@ -84,7 +84,7 @@ async fn merged_doubt_is_stored_without_a_key() {
     let row = row.unwrap();
     let keys: Vec<Option<&[u8]>> = row.get(0);
     let listed = lost[3..66].iter().map(|claim| Some(&claim.key.as_bytes()[..]));
-    assert_eq!(keys, std::iter::once(None).chain(listed).collect::<Vec<_>>(), "the last is the holder still");
+    assert_eq!(keys, std::iter::once(None).chain(listed).collect::<Vec<_>>(), "the last is still the holder");
     let sequences: Vec<String> = row.get(1);
     assert_eq!(sequences, (3..=66).map(|sequence| format!("{sequence:064}")).collect::<Vec<_>>());
 }
@@ -146,7 +146,7 @@ async fn a_purge_deletes_expired_marks_after_the_records_within_its_limit() {
     let mut steps = Vec::new();
     while steps.last() != Some(&0) {
         let purge = tokio::time::timeout(Duration::from_secs(30), marks.store.purge_expired(4));
-        steps.push(purge.await.expect("it waits for nobody").unwrap());
+        steps.push(purge.await.expect("it does not wait").unwrap());
     }
     assert_eq!(steps, [4, 4, 3, 0], "six records, and five marks");
     transaction.roll_back().await;

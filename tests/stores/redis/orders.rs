@@ -133,7 +133,7 @@ async fn merged_doubt_is_stored_without_an_operation() {
     let listed =
         lost[3..66].iter().zip(4..).map(|(claim, sequence)| format!("{} {},", digits(sequence), operation(claim)));
     let doubt = format!("{} ,{}", digits(3), listed.collect::<String>());
-    assert_eq!(world.mark(&lost[66]).await["doubt"], doubt, "the last is the holder still");
+    assert_eq!(world.mark(&lost[66]).await["doubt"], doubt, "the last is still the holder");
 }
 
 /// Returns the number of in-doubt operations in the order marker.

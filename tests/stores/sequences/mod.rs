@@ -47,7 +47,7 @@ async fn every_sequence_is_answered_as_in_memory(backend: Backend) {
     };
     let found = future::join_all((0..LANES).map(lane)).await.into_iter().flatten().min_by_key(|(number, _)| *number);
     if let Some((number, (sequence, difference))) = found {
-        panic!("sequence {number} of PROPERTY_SEED={seed}, made shorter:\n{sequence}\n{difference}");
+        panic!("sequence {number} of PROPERTY_SEED={seed}, shortened:\n{sequence}\n{difference}");
     }
 }
 
