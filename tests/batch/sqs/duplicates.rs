@@ -76,7 +76,7 @@ async fn the_part_used_as_payload_must_exist_and_may_hold_anything() {
     }
     let world = World::with(|builder| builder.missing_key(MissingKey::RunUnprotected));
     let service = world.service().payload(Payload::Part(Key::pointer("/nothing")));
-    assert_eq!(world.deliver_to(&service, [body("[]")]).await, ["m0"], "it does not run unprotected without a key");
+    assert_eq!(world.deliver_to(&service, [body("[]")]).await, ["m0"], "a missing payload does not run unprotected");
     assert!(world.journal.keys().is_empty());
 }
 

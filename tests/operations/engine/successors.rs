@@ -27,17 +27,17 @@ impl World {
         late.await
     }
 
-    /// A successor that succeeds.
+    /// Runs a successor that succeeds.
     async fn succeeds(&self) {
         assert_outcome!(self.run_on("first").await, Ok(Outcome::TookOver(_)));
     }
 
-    /// A successor that fails permanently.
+    /// Runs a successor that fails permanently.
     async fn fails(&self) {
         assert_outcome!(self.run_to(Err(Failure::permanent("no such card"))).await, Ok(Outcome::Failed(_)));
     }
 
-    /// A successor that has not finished.
+    /// Runs a successor that does not finish.
     async fn runs_on(&self) {
         self.abandon().await;
     }

@@ -5,7 +5,7 @@ use lambda_once::{Failure, Outcome, record::Status};
 use super::{BATCHED, Backend, Purpose, World, assert_applied, assert_outcome, permanent, transient};
 use crate::support::stores::on_each_proxied_store;
 
-/// The ends of a run whose settle is delivered late, with the request that is kept.
+/// Returns the ends of a run whose settle is delivered late, with the request that is kept.
 fn settles() -> [(Result<u32, Failure>, Purpose); 3] {
     [(Ok(99), Purpose::Complete), (permanent(), Purpose::Fail), (transient(), Purpose::Release)]
 }

@@ -18,7 +18,7 @@ use crate::support::{
     wire::Fault,
 };
 
-/// The loss, and its number of repetitions: once, and as often as the DynamoDB SDK sends a request before it gives up.
+/// Returns each loss, with a number of repetitions of one, and of the DynamoDB SDK's attempts.
 fn losses() -> impl Iterator<Item = (fn(Fault<'_>), usize)> {
     [1, 2].into_iter().flat_map(|times| LOSSES.map(|lose| (lose, times)))
 }

@@ -52,7 +52,7 @@ async fn a_lost_result_is_ambiguous_and_the_repeated_claim_is_granted() {
     proxy.cut();
     assert_eq!(of(&call.await.unwrap().unwrap_err()), AMBIGUOUS);
     proxy.expect_round_trips(&[]);
-    // The server may still be processing the first claim, so the order of arrival is open.
+    // The server may still be processing the first claim, and either claim may be applied first.
     let grant = granted(&store, &claim).await;
     assert_eq!((grant.attempt, grant.prior_status), (1, None));
     assert_eq!(read_one(&store, &claim).await.unwrap().owner, Some(claim.owner));
@@ -108,7 +108,7 @@ async fn after_a_fail_over_no_connection_to_the_old_primary_is_used_again() {
     join_all(keys.iter().map(|key| store.read(key, ResultData::Omit))).await;
     let claim = claim();
     assert_eq!(of(&claim_one(&store, &claim).await.unwrap_err()), UNAVAILABLE);
-    // The server that the host name resolves to next.
+    // Simulates the server that the host name resolves to next.
     sessions.change_role("default_transaction_read_only = off").await;
     let calls = (0..4).map(|_| async { granted(&store, &super::claim()).await });
     join_all(calls).await;

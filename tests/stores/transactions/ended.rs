@@ -33,7 +33,7 @@ const ENDINGS: [(&str, usize); 6] = [
     ("COMMIT AND CHAIN", 1),
 ];
 
-/// The results of a handler that has sent such a script.
+/// Returns the results of a handler that has sent such a script.
 fn ends() -> [Result<(), Failure>; 3] {
     [Ok(()), Err(Failure::transient("closed")), Err(Failure::permanent("no such account"))]
 }

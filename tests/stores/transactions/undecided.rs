@@ -27,7 +27,7 @@ fn asks_for_the_status(request: &Request) -> bool {
     request.command.contains("pg_xact_status")
 }
 
-/// The results of a handler whose writes must not be committed.
+/// Returns the results of a handler whose writes must not be committed.
 fn failures() -> [(Failure, Verdict); 2] {
     [(Failure::transient("closed"), Verdict::Transient), (Failure::permanent("no such account"), Verdict::Permanent)]
 }
