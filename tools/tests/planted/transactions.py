@@ -92,7 +92,7 @@ TRANSACTIONS = [
           "stores transactions::cuts::postgres::at_any_message_of_an_operation"),
     Plant("T", "PostgreSQL treats another run's outcome as that of its own commit", POSTGRES_TRANSACTION,
           "record.owner == Some(claim.owner) && matches!", "matches!",
-          "stores transactions::without_claim:: transactions::late::"),
+          "stores transactions::claimless:: transactions::late::"),
     Plant("T", "PostgreSQL treats a COMMIT whose session ended as rolled back", POSTGRES_TRANSACTION,
           "failure.error.status() != ErrorStatus::Ambiguous && failure.connection == Health::Usable",
           "failure.error.status() != ErrorStatus::Ambiguous", "stores transactions::late::"),
@@ -139,11 +139,11 @@ TRANSACTIONS = [
     # Without a claim.
     Plant("C7", "DynamoDB's commit without a claim replaces no abandoned claim", DYNAMODB_EXPRESSIONS,
           'format!("{if_expired} OR {}", is_lapsed(n, with_fingerprint, has_versions))', "if_expired.clone()",
-          "stores transactions::without_claim::"),
+          "stores transactions::claimless::"),
     Plant("C6", "DynamoDB's commit without a claim replaces a live claim", DYNAMODB_EXPRESSIONS,
           '"({status} = :inprogress AND {lease} < :lapsed \\', '"({status} = :inprogress AND {lease} <> :lapsed \\',
-          "stores transactions::without_claim::"),
+          "stores transactions::claimless::"),
     Plant("C2", "DynamoDB's commit without a claim replaces another payload's", DYNAMODB_EXPRESSIONS,
           "OR begins_with({validation}, :payload){other_version})", "OR {validation} <> :payload){other_version})",
-          "stores transactions::without_claim::"),
+          "stores transactions::claimless::"),
 ]
