@@ -1,7 +1,7 @@
 """Checks the pages: python3 -m tools.checks.docs
 
-* Each relative link leads to a file, and to a heading or an anchor that it has.
-* The front page of the API documentation lists the features that Cargo.toml has, and marks the default ones.
+* Each relative link leads to an existing file and heading or anchor.
+* The front page of the API documentation lists the features in Cargo.toml, and marks the default ones.
 * The README has at most 170 lines.
 * docs/ has at most 15 pages for users, which have at most 25,000 words with the index and the summary; docs/internals/ is not counted.
   Each page is in the summary.
@@ -53,7 +53,7 @@ def prose(text):
 
 
 def slug(heading):
-    """The anchor of a heading, as GitHub makes it."""
+    """Returns the anchor of a heading, as GitHub generates it."""
     heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip()).replace("`", "").lower()
     return re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
 
@@ -91,7 +91,7 @@ def features():
     expected = {name: name in default for name in known if name != "default"}
     for name in sorted(listed.keys() | expected.keys()):
         if listed.get(name) != expected.get(name):
-            yield f"the feature {name} is not listed as Cargo.toml has it"
+            yield f"the feature {name} is not listed as in Cargo.toml"
 
 
 def sizes():

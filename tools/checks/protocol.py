@@ -2,7 +2,7 @@
 
 * Each file and each function that the page names exists. Paths are relative to src/. Functions are named after their file, in
   parentheses or after a colon, as `name` or `Type::name`.
-* Each label that the introduction lists, such as [C1–C9], has an anchor of its own, and there is no other.
+* Each label that the introduction lists, such as [C1–C9], has its anchor, and there is no other.
 * Each rule names a place that decides it: in its row of a table, or in its section, there at each numbered item.
 """
 
@@ -13,7 +13,7 @@ from tools.lib.common import ROOT
 
 PAGE = ROOT / "docs" / "internals" / "protocol.md"
 NAME = r"`[A-Za-z_:]+`"
-# A path, and the names that follow it.
+# A path, and the names after it.
 REFERENCE = re.compile(rf"`([\w/-]+\.(?:rs|lua|sql))`(?:\s*(?::|\()\s*({NAME}(?:(?:,| and|,\s+and)\s+{NAME})*))?")
 DEFINITION = r"\b(?:fn|struct|enum|const|static|trait|type|function) +(?:\w+\.)?{name}\b"
 RANGE = re.compile(r"\[([A-Z])1–\1(\d+)\]")
@@ -32,7 +32,7 @@ def missing(text):
     """The paths and names that do not exist."""
     found = REFERENCE.findall(text)
     if len(found) < 40:
-        yield f"only {len(found)} files are named: has the way in which the page names them changed?"
+        yield f"the page names only {len(found)} files; has its format changed?"
     for path, names in found:
         file = ROOT / "src" / path
         if not file.is_file():

@@ -1,4 +1,4 @@
-//! The examples of the pages about testing that use the feature, as they stand there.
+//! The examples of the pages about testing that use the feature, verbatim.
 
 #[test]
 fn the_examples_are_those_of_the_pages() {
