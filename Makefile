@@ -1,34 +1,34 @@
-# Every target installs what it needs below .venv/ and target/ and says so; none needs an AWS account or Docker.
-# What prepares an environment or stops processes is in tools/, written in Python's standard library.
+# Every target installs its dependencies below .venv/ and target/, and reports it. Only e2e-aws needs an AWS account, and none needs Docker.
+# The programs in tools/ prepare environments and stop processes. They use only Python's standard library.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-# For `make demo`: where the functions keep their claims, dynamodb, postgres or redis; and `DETAILS=1` prints each delivery.
+# For `make demo`: the store, dynamodb, postgres or redis. `DETAILS=1` prints each delivery.
 STORE ?= dynamodb
 DETAILS ?=
-# With BUILT=1 nothing is built: the programs are there from a build of the tests.
+# With BUILT=1 nothing is built, and the programs must exist from a build of the tests.
 BUILT ?=
-# For `make bench`: `--quick`, or parts of it (`batches`, `alone`, `layer`, `one-thread`, `stores`, `starts`); `--write` renews their sections
-# of the page.
+# For `make bench`: `--quick`, or some parts (`batches`, `alone`, `layer`, `one-thread`, `stores`, `starts`). `--write` updates their
+# sections of the page.
 BENCH_ARGS ?=
-# For `make test` and `make test-all`: words, of which a test's path holds one.
+# For `make test` and `make test-all`: filters, of which a test's path must contain one.
 TESTS ?=
 # For `make test-servers`: some of `redis-7.0`, `postgres-15`, `postgres-18`, `pgbouncer` and `consumer`.
 TEST_SERVERS ?=
-# For `make plants`: rules, or parts of what is planted. Without any all.
+# For `make plants`: rules, test binaries, or parts of a mutation's text. The default is all mutations.
 PLANTS ?=
-# For `make nightly`: some of its parts, and `--list`.
+# For `make nightly`: some of its parts, or `--list`.
 NIGHTLY_ARGS ?=
-# For `make instructions`: `--write` renews the baseline.
+# For `make instructions`: `--write` updates the baseline.
 INSTRUCTIONS_ARGS ?=
-# For `make browser`: `--required` fails where there is no browser.
+# For `make browser`: `--required` fails without a browser.
 BROWSER_ARGS ?=
-# For `make e2e`: `--sam-build` has SAM build the functions.
+# For `make e2e`: `--sam-build` builds the functions with SAM.
 E2E_ARGS ?=
-# For `make concurrent`: `--watch` has cargo lambda watch build and start the function.
+# For `make concurrent`: `--watch` builds and starts the function with cargo lambda watch.
 CONCURRENT_ARGS ?=
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
@@ -39,47 +39,47 @@ export SAM_CLI_TELEMETRY = 0
 .PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories tutorial book bench instructions sizes clean
 
 help: ## Lists the targets
-	@echo 'To see it work, and to deploy it:'
+	@echo 'For users:'
 	@sed -nE 's/^([a-z0-9-]+):.*## For users: (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 	@echo
-	@echo 'To change it:'
+	@echo 'For contributors:'
 	@sed -nE '/## For users:/d; s/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-# What this machine has to have, or one line that names the package.
+# Checks the prerequisites, and prints one line per missing package.
 require:
 	@tools/setup/require.sh
 
-demo: require ## For users: what repeated deliveries do with lambda-once and without (STORE, DETAILS=1)
+demo: require ## For users: Shows the effects of repeated deliveries with and without lambda-once (STORE, DETAILS=1)
 	@$(PYTHON) -m tools.scenarios.demo
 
-watch: require ## For users: the functions under cargo lambda watch, with an embedded DynamoDB
+watch: require ## For users: Runs the functions under cargo lambda watch, with an embedded DynamoDB
 	@$(PYTHON) -m tools.scenarios.watch
 
-# SAM looks for the binaries in target/, wherever Cargo is told to put them.
-build: require ## For users: the functions as sam deploy takes them, for the architecture in samconfig.toml
+# SAM looks for the binaries in target/, regardless of Cargo's setting.
+build: require ## For users: Builds the functions for sam deploy, for the architecture in samconfig.toml
 	@echo '-- the first build takes about 8 minutes on two cores' >&2
 	@CARGO_TARGET_DIR="$(CURDIR)/target" $(PYTHON) -m tools.setup.with_tools cargo-lambda sam -- sam build
 
-test: require ## For users: all tests, on DynamoDB Local, Valkey and PostgreSQL (or DYNAMODB_ENDPOINT, REDIS_URL, POSTGRES_URL)
+test: require ## For users: Runs all tests, on DynamoDB Local, Valkey and PostgreSQL (or DYNAMODB_ENDPOINT, REDIS_URL, POSTGRES_URL)
 	@$(PYTHON) -m tools.tests.run $(TESTS)
 
-test-all: require ## The same with ten times the random cases
+test-all: require ## Runs all tests with ten times the random cases
 	@$(PYTHON) -m tools.tests.run --all $(TESTS)
 
-test-servers: require ## The stores' tests on Redis 7.0, PostgreSQL 15 and 18, and through PgBouncer; the consumer, killed (TEST_SERVERS)
+test-servers: require ## Runs the stores' tests on Redis 7.0, PostgreSQL 15 and 18, and through PgBouncer, and kills the consumer (TEST_SERVERS)
 	@$(PYTHON) -m tools.tests.other_servers $(TEST_SERVERS)
 
-stress: require ## The property test of batches with 100,000 plans (PROPERTY_CASES)
+stress: require ## Runs the property test of batches with 100,000 plans (PROPERTY_CASES)
 	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} PROPERTY_SEED=$${PROPERTY_SEED:-$$RANDOM} cargo test --workspace --all-features --test property
 
-plants: require ## Bugs planted against each rule, and the plans of the property test or the tests that notice each (PLANTS)
+plants: require ## Runs the mutation tests: bugs against each rule, with the plan or the test that detects each (PLANTS)
 	@PROPERTY_WRITE_PLANS=1 cargo test --quiet --workspace --all-features --test property every_planted_bug
 	@$(PYTHON) -m tools.servers.run_with -- $(PYTHON) -m tools.tests.plants $(PLANTS)
 
-nightly: require ## What CI leaves out, in parts that go on where they were interrupted (NIGHTLY_ARGS)
+nightly: require ## Runs the checks that CI omits, in parts that can be resumed (NIGHTLY_ARGS)
 	@$(PYTHON) -m tools.tests.nightly $(NIGHTLY_ARGS)
 
-lint: lint-rust lint-features lint-rest ## Formatting, clippy, features, docs, dependencies, template, OpenAPI
+lint: lint-rust lint-features lint-rest ## Checks formatting, clippy, features, docs, dependencies, template, OpenAPI
 
 # The parts of lint that CI runs at different times.
 lint-rust: require
@@ -90,7 +90,7 @@ lint-features: require
 	$(PYTHON) -m tools.checks.features
 	$(PYTHON) -m tools.checks.messages
 
-# Not "advisories": their database is in none of the package registries.
+# Without "advisories", because their database is not in a package registry.
 lint-rest: require
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
 	$(PYTHON) -m tools.checks.surface
@@ -110,32 +110,32 @@ minimum-rust: require ## Compiles the library with the oldest Rust that it suppo
 	@rustup toolchain install --profile minimal "$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)"
 	cargo "+$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)" check --package lambda-once --all-features
 
-advisories: require ## Checks the dependencies against the advisories of RustSec, whose database comes from GitHub
+advisories: require ## Checks the dependencies against the RustSec advisories, from a database on GitHub
 	$(PYTHON) -m tools.setup.with_tools cargo-deny -- cargo deny --workspace check advisories
 
-powertools: require ## Functions with AWS Powertools, in Python and TypeScript, and the library do each other's work on one table
+powertools: require ## Tests interoperability with AWS Powertools functions in Python and TypeScript on one table
 	@$(PYTHON) -m tools.servers.run_with dynamodb -- $(PYTHON) -m tools.tests.powertools -- cargo test --quiet --workspace --all-features --test powertools
 
-concurrent: require ## 100 equal requests at once, which have to have one effect
+concurrent: require ## Sends 100 identical requests concurrently, which must have one effect
 	@$(PYTHON) -m tools.scenarios.concurrent_charges $(CONCURRENT_ARGS)
 
-browser: require ## Headless Chromium: the demo's report, and a page of another origin that charges
+browser: require ## Checks the demo's report, and charges from a page of another origin, in headless Chromium
 	@$(PYTHON) -m tools.scenarios.report $(BROWSER_ARGS)
 	@$(PYTHON) -m tools.scenarios.browser $(BROWSER_ARGS)
 
-e2e: require ## Deploys template.yaml onto a local AWS endpoint, tests it through SQS and API Gateway (E2E_ARGS)
+e2e: require ## Deploys template.yaml to a local AWS endpoint, and tests it through SQS and API Gateway (E2E_ARGS)
 	@$(PYTHON) -m tools.scenarios.e2e $(E2E_ARGS)
 
-e2e-aws: require ## The same in the account of an AWS profile (PROFILE, REGION): deploys a stack and deletes it, below 1 USD
+e2e-aws: require ## Runs the end-to-end test in the account of an AWS profile (PROFILE, REGION), then deletes the stack; below 1 USD
 	@$(PYTHON) -m tools.scenarios.e2e_aws $(PROFILE) $(REGION)
 
 tutorial: require ## Executes the commands of docs/getting-started.md
 	@$(PYTHON) -m tools.scenarios.tutorial
 
-book: require ## The pages in docs/ as a book, in target/book, and its links
+book: require ## Builds the pages in docs/ as a book in target/book, and checks its links
 	@$(PYTHON) -m tools.setup.with_tools mdbook -- $(PYTHON) -m tools.checks.book build
 
-bench: require ## Measures what protection costs, beside the same by hand; writes docs/internals/benchmark.md
+bench: require ## Measures the cost of protection compared with hand-written code; writes docs/internals/benchmark.md
 	@echo '-- the first build takes about 15 minutes on two cores' >&2
 	@cargo build --quiet --profile measure -p benches --bins
 	@cargo build --quiet --release -p functions -p bench-functions --bin orders --bin orders-cold --bin raw-orders

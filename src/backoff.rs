@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Pauses that double up to a maximum, each cut to a random part of itself, so that many callers do not return at the same
-/// moment.
+/// Pauses that double up to a maximum. Each is reduced to a random part of itself, so that many callers do not return
+/// at the same moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     ceiling: Duration,
@@ -11,14 +11,14 @@ pub(crate) struct Backoff {
 }
 
 impl Default for Backoff {
-    /// Between calls to a store: 50 ms at most at first, and 2 s in the end.
+    /// The pauses between calls to a store, of at most 50 ms at first and at most 2 s later.
     fn default() -> Self {
         Self::new(Duration::from_millis(50), Duration::from_secs(2))
     }
 }
 
 impl Backoff {
-    /// Begins with a pause of at most `first`. None is longer than `max`.
+    /// Creates a backoff that starts with a pause of at most `first`. No pause is longer than `max`.
     pub(crate) const fn new(first: Duration, max: Duration) -> Self {
         Self { ceiling: first, max }
     }
@@ -34,8 +34,8 @@ impl Backoff {
         self.next_ceiling().mul_f64(fastrand::f64())
     }
 
-    /// Returns the next pause before a look at what somebody else may change. It is never less than half of its ceiling, since a
-    /// look that comes early is a wasted call.
+    /// Returns the next pause before polling a state that others may change. It is at least half of its maximum,
+    /// because an early poll is a wasted call.
     pub(crate) fn next_poll(&mut self) -> Duration {
         self.next_ceiling().mul_f64(0.5 + fastrand::f64() / 2.0)
     }

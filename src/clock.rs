@@ -1,7 +1,7 @@
-//! Time: the only place that reads a clock.
+//! Clocks, timestamps and deadlines. This is the only module that reads the time.
 //!
-//! All time is UTC and an integer: milliseconds for leases, seconds for the expiration of a record. A clock is read at
-//! each use and never kept across an `await`, since an execution environment may be frozen at any of them.
+//! All times are UTC integers: milliseconds for leases, seconds for the expiration of a record. A clock is read at each
+//! use and never kept across an `await`, because the execution environment may be frozen there.
 
 use std::{
     fmt,
@@ -20,44 +20,46 @@ impl Timestamp {
     /// The Unix epoch. As a lease it means *already over*.
     pub const EPOCH: Self = Self(0);
 
-    /// The instant `millis` milliseconds after the Unix epoch.
+    /// Returns the instant `millis` milliseconds after the Unix epoch.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// The instant `seconds` seconds after the Unix epoch; an instant too late to be counted in milliseconds becomes the latest one that can be.
+    /// Returns the instant `seconds` seconds after the Unix epoch, or the latest representable instant if that is too
+    /// late to be counted in milliseconds.
     pub const fn from_seconds(seconds: u64) -> Self {
         Self(seconds.saturating_mul(1_000))
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
-    /// Whole seconds since the Unix epoch, rounded down. This is how *now* is compared with an expiration.
+    /// Returns the whole seconds since the Unix epoch, rounded down. The current time is compared with an expiration in
+    /// this form.
     pub const fn seconds_rounded_down(self) -> u64 {
         self.0 / 1_000
     }
 
-    /// Whole seconds since the Unix epoch, rounded up. This is how an expiration is written.
+    /// Returns the whole seconds since the Unix epoch, rounded up. An expiration is written in this form.
     pub const fn seconds_rounded_up(self) -> u64 {
         self.0.div_ceil(1_000)
     }
 
-    /// This instant moved later by `duration`, at most to the latest instant there is.
+    /// Returns the instant `duration` after this one, or the latest representable instant.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(millis(duration)))
     }
 
-    /// This instant moved earlier by `duration`, at most to the epoch.
+    /// Returns the instant `duration` before this one, or the epoch if that is later.
     #[must_use]
     pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(millis(duration)))
     }
 
-    /// How long from `earlier` until this instant; zero if `earlier` is later.
+    /// Returns the time from `earlier` until this instant, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
@@ -68,7 +70,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl From<SystemTime> for Timestamp {
-    /// A time before the Unix epoch becomes the epoch.
+    /// Converts a system time. A time before the Unix epoch becomes the epoch.
     fn from(time: SystemTime) -> Self {
         Self(time.duration_since(UNIX_EPOCH).map_or(0, millis))
     }
@@ -76,9 +78,9 @@ impl From<SystemTime> for Timestamp {
 
 /// A source of the current time.
 ///
-/// Production code uses [`SystemClock`], tests a [`ManualClock`] or their own.
+/// Production code uses [`SystemClock`], and tests use a [`ManualClock`] or a custom one.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The current time in UTC.
+    /// Returns the current time in UTC.
     fn now(&self) -> Timestamp;
 }
 
@@ -106,17 +108,17 @@ impl Clock for SystemClock {
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl ManualClock {
-    /// A clock that shows `now`.
+    /// Creates a clock that shows `now`.
     pub fn at(now: Timestamp) -> Self {
         Self(Arc::new(AtomicU64::new(now.0)))
     }
 
-    /// Moves the clock to `now`, which may be earlier than what it shows.
+    /// Sets the clock to `now`, which may be earlier than its current time.
     pub fn set(&self, now: Timestamp) {
         self.0.store(now.0, Ordering::SeqCst);
     }
 
-    /// Moves the clock later by `duration`.
+    /// Moves the clock forward by `duration`.
     pub fn advance(&self, duration: Duration) {
         self.0.fetch_add(millis(duration), Ordering::SeqCst);
     }
@@ -128,34 +130,35 @@ impl Clock for ManualClock {
     }
 }
 
-/// When the current invocation is ended from outside, if that is known.
+/// The time at which the current invocation is ended from outside, if known.
 ///
-/// Unknown, so that the configured lease is used, is
+/// A deadline counts as unknown, so that the configured lease is used, if it
 ///
-/// * a deadline that has passed when the work begins: `cargo lambda watch` sends a constant in 1970, and a `Context` made by
-///   hand holds zero;
-/// * one in a Lambda `Context` that is more than 15 minutes and 10 seconds off: no invocation lasts so long, and a claim would be
-///   held as long (in microseconds instead of milliseconds, for 50,000 years). One given as a [`Timestamp`] counts as it is.
+/// * has passed when the work begins: `cargo lambda watch` sends a constant in 1970, and a hand-made `Context` contains
+///   zero;
+/// * is in a Lambda `Context` and more than 15 minutes and 10 seconds ahead, because no invocation lasts so long, and a
+///   claim would be held for that time (with microseconds instead of milliseconds, for 50,000 years). A deadline given
+///   as a [`Timestamp`] has no such limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deadline {
     at: Option<Timestamp>,
-    /// Whether it is said to be that of a Lambda invocation.
+    /// Whether it is meant to be the deadline of a Lambda invocation.
     is_lambdas: bool,
 }
 
-/// How long an invocation lasts at most, and ten seconds for clocks that differ.
+/// The maximum duration of an invocation, and ten seconds for clock differences.
 const MAX_INVOCATION_TIME: Duration = Duration::from_secs(15 * 60 + 10);
 
 impl Deadline {
     /// No deadline is known.
     pub const UNKNOWN: Self = Self { at: None, is_lambdas: false };
 
-    /// The invocation ends at `at`.
+    /// Creates the deadline of an invocation that ends at `at`.
     pub const fn at(at: Timestamp) -> Self {
         Self { at: Some(at), is_lambdas: false }
     }
 
-    /// The deadline as seen at `now`: `None` if none is known, if it has passed, or if it is none that Lambda gives.
+    /// Returns the deadline as seen at `now`, or `None` if it is unknown, has passed, or cannot come from Lambda.
     pub fn ahead_of(self, now: Timestamp) -> Option<Timestamp> {
         let latest = if self.is_lambdas { now.after(MAX_INVOCATION_TIME) } else { Timestamp(u64::MAX) };
         self.at.filter(|deadline| *deadline > now && *deadline <= latest)

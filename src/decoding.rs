@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::error::Category;
 
-/// JSON that does not decode into a type, and the names of that type's fields.
+/// JSON that does not decode into a type, with the names of that type's fields.
 #[derive(Debug)]
 pub(crate) struct DecodeError {
     source: serde_json::Error,
@@ -25,24 +25,25 @@ pub(crate) fn decode<T: DeserializeOwned>(json: &[u8]) -> Result<T, DecodeError>
     serde_json::from_slice(json).map_err(|source| DecodeError { source, fields: fields_of::<T>() })
 }
 
-/// The same of a text, whose encoding need not be checked.
+/// Decodes JSON text like [`decode`], without checking the encoding.
 pub(crate) fn decode_text<T: DeserializeOwned>(json: &str) -> Result<T, DecodeError> {
     serde_json::from_str(json).map_err(|source| DecodeError { source, fields: fields_of::<T>() })
 }
 
 impl DecodeError {
-    /// Describes what is wrong with the JSON: the field of the handler's type, what that expects, and where.
+    /// Describes the error in the JSON: the field of the handler's type, the expected type, and the position.
     ///
-    /// `serde_json`'s own text may quote a value. Of it only what the type says is kept: expected types, and names of its fields.
+    /// `serde_json`'s own text may quote a value. Only the parts from the type are kept: expected types, and names of
+    /// fields.
     pub(crate) fn describe(&self, subject: &str, json: &[u8]) -> String {
         describe(&self.source, self.fields, subject, json)
     }
 }
 
-/// [`DecodeError::describe`] of an error whose type's fields are not known.
+/// Describes an error like [`DecodeError::describe`]. `fields` is empty if the type's fields are unknown.
 pub(crate) fn describe(error: &serde_json::Error, fields: &[&str], subject: &str, json: &[u8]) -> String {
     let text = error.to_string();
-    // A value that is the whole text may have no place.
+    // A value that is the whole text may have no position.
     let place = match error.line() {
         0 => String::new(),
         line => format!(" at line {line} column {}", error.column()),
@@ -65,7 +66,7 @@ pub(crate) fn describe(error: &serde_json::Error, fields: &[&str], subject: &str
     out
 }
 
-/// Returns what the type expects, by `serde`'s own texts. The part before it may quote the value.
+/// Returns the expectation of the type, in `serde`'s words. The part before it may quote the value.
 fn expected(text: &str) -> Option<&str> {
     let starts = ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant `", "unknown field `"];
     if !starts.iter().any(|start| text.starts_with(start)) {
@@ -74,7 +75,7 @@ fn expected(text: &str) -> Option<&str> {
     text.rsplit_once(", expected ").map(|(_, expected)| expected)
 }
 
-/// Returns the name of the outermost object's member that the parser was in at this place.
+/// Returns the name of the outermost object's member that contains this position.
 fn field_at(json: &[u8], line: usize, column: usize) -> Option<&[u8]> {
     let start: usize = json.split_inclusive(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(<[u8]>::len).sum();
     let read = json.get(..start + column)?;
@@ -100,7 +101,7 @@ fn field_at(json: &[u8], line: usize, column: usize) -> Option<&[u8]> {
     name.filter(|_| depth > 0).map(|name| &read[name])
 }
 
-/// Returns the names of a struct's fields; none of another type.
+/// Returns the names of a struct's fields, or none for any other type.
 fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     match T::deserialize(FieldNames) {
         Ok(_) => &[],
@@ -108,7 +109,7 @@ fn fields_of<T: DeserializeOwned>() -> &'static [&'static str] {
     }
 }
 
-/// A deserializer that has no value, and returns the names that a struct asks for.
+/// A deserializer without a value that returns the fields which a struct requests.
 struct FieldNames;
 
 #[derive(Debug)]

@@ -1,53 +1,55 @@
-//! Errors: what happened, during which operation, and whether delivering again can help.
+//! Errors with their kind, their operation, and the use of a redelivery.
 
 use std::{borrow::Cow, error::Error as StdError, fmt, iter};
 
 /// Any error that can cross threads.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
-/// What went wrong.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The configuration contradicts itself or lacks something. Found before anything is claimed.
+    /// The configuration is contradictory or incomplete. Found before anything is claimed.
     Config,
-    /// The key is missing, or a part of it is.
+    /// The key, or a part of it, is missing.
     KeyMissing,
-    /// The key or the payload cannot be read: not JSON where JSON is needed, nested too deeply, or a member twice.
+    /// The key or the payload cannot be read: not JSON where JSON is required, nested too deeply, or a duplicate
+    /// member.
     Payload,
     /// The entity or the sequence of an [ordered](crate::Operation::ordered_by) operation is missing, or the sequence is not a
     /// whole number of 1 to 64 digits.
     Order,
-    /// The decoder of a record, or the function of its key, failed for now or panicked. Nothing of the record ran.
+    /// The decoder of a record, or the function of its key, failed temporarily or panicked. The record did not run.
     Decode,
-    /// The event is not what its source sends. Nothing of it was claimed.
+    /// The event does not have the form of its source. Nothing of it was claimed.
     Event,
-    /// Every record of a batch failed, and [`FullBatchFailure`](crate::batch::FullBatchFailure) makes that an error
-    /// of the invocation; or any record did, and Lambda takes no partial answer for its source.
+    /// Every record of a batch failed, and [`FullBatchFailure`](crate::batch::FullBatchFailure) makes that an error of
+    /// the invocation. Or any record failed, and Lambda does not support partial responses for its source.
     Batch,
-    /// The store refused because of its rate limits.
+    /// The store rejected the request because of its rate limits.
     Throttled,
-    /// The store did not answer in time.
+    /// The store did not respond in time.
     Timeout,
-    /// The store could not be reached, or failed by itself.
+    /// The store could not be reached, or had an internal error.
     Unavailable,
-    /// The store refused the caller: credentials or permissions.
+    /// The store denied access because of the credentials or permissions.
     AccessDenied,
-    /// The table is missing, or does not have the expected shape.
+    /// The table is missing, or does not have the expected layout.
     Table,
     /// The store did not accept the request.
     Request,
-    /// A transaction was not committed: a condition or a constraint refused what the handler wrote. With
-    /// [`Ambiguous`](ErrorStatus::Ambiguous): its handler has ended it itself, or may have, and what it wrote may be committed.
+    /// A transaction was not committed because a condition or a constraint rejected the handler's writes. If it is also
+    /// [`Ambiguous`](ErrorStatus::Ambiguous), the handler has ended the transaction itself, or may have, and its writes
+    /// may be committed.
     Transaction,
-    /// A record was written by a newer version, or holds a status that is not known.
+    /// A record was written by a newer version, or contains an unknown status.
     Format,
-    /// A stored result no longer decodes into the type that is asked for.
+    /// A stored result no longer decodes into the requested type.
     StoredResult,
 }
 
 impl ErrorKind {
-    /// Returns whether the store refused, failed or did not answer.
+    /// Returns whether the store rejected the request, failed or did not respond.
     pub(crate) const fn is_of_store(self) -> bool {
         matches!(
             self,
@@ -61,7 +63,7 @@ impl ErrorKind {
         )
     }
 
-    /// A stable name in snake case, for logs and for the `errorType` that Lambda reports.
+    /// Returns a stable name in snake case, for logs and for the `errorType` that Lambda reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Config => "config",
@@ -84,27 +86,27 @@ impl ErrorKind {
     }
 }
 
-/// Whether another delivery of the same operation can end better.
+/// The effect of another delivery of the same operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorStatus {
-    /// It ends the same way each time, until code or data change.
+    /// Every delivery fails alike, until code or data change.
     Permanent,
-    /// It failed, and may work later. Most likely it was not applied; only [`Ambiguous`](Self::Ambiguous) leaves that
-    /// open for the call itself, but a client's own retries may hide an earlier try that was.
+    /// The call failed, and may succeed later. Most likely it was not applied. Only [`Ambiguous`](Self::Ambiguous)
+    /// leaves that open for the call itself, but a client's own retries may hide an earlier try that was.
     Temporary,
-    /// It may or may not have been applied; a later delivery finds out.
+    /// The call may or may not have been applied. A later delivery finds out.
     Ambiguous,
 }
 
-/// The most causes that are printed: the chain is not the library's own, and need not end.
+/// The maximum number of causes that are printed, because the chain comes from user code and need not end.
 const MAX_CAUSES: usize = 16;
 
-/// An error of the toolkit or of its store.
+/// An error of this library or of its store.
 ///
-/// A handler's own errors are not of this type: see [`Failure`](crate::Failure).
+/// A handler's own errors have the type [`Failure`](crate::Failure).
 ///
-/// `Display` writes the operation, the kind and the message. `Debug` writes the same text and the causes behind it, on one line, so
-/// that a `main` that returns the error prints what there is to know:
+/// `Display` gives the operation, the kind and the message. `Debug` gives the same text and its causes, on one line, so
+/// that a `main` that returns the error prints all details:
 ///
 /// ```text
 /// Error: connect (unavailable): no connection to PostgreSQL at db.example.com:5432: Connection refused (os error 111)
@@ -118,9 +120,9 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of `kind` and `status` that arose during `operation`, such as `"claim"`.
+    /// Creates an error of `kind` and `status` in `operation`, such as `"claim"`.
     ///
-    /// The message must hold neither payloads nor plain keys.
+    /// The message must contain neither payloads nor plain keys.
     pub fn new(
         kind: ErrorKind,
         status: ErrorStatus,
@@ -130,56 +132,57 @@ impl Error {
         Self { kind, status, operation, message: message.into(), source: None }
     }
 
-    /// The same error with the error that caused it.
+    /// Adds the error that caused it.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// What went wrong.
+    /// Returns the kind of the error.
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether the operation is decided, can be tried again, or may have been applied.
+    /// Returns whether the operation is decided, can be tried again, or may have been applied.
     pub const fn status(&self) -> ErrorStatus {
         self.status
     }
 
-    /// Returns what happened, in words, without the operation and the kind.
+    /// Returns the message, without the operation and the kind.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Whether another delivery can help.
+    /// Returns whether another delivery can help.
     pub const fn is_retryable(&self) -> bool {
         !matches!(self.status, ErrorStatus::Permanent)
     }
 
-    /// What was being done, such as `"claim"` or `"complete"`.
+    /// Returns the failed operation, such as `"claim"` or `"complete"`.
     pub const fn operation(&self) -> &'static str {
         self.operation
     }
 
-    /// Whether the same call, made again in this invocation, may work.
+    /// Returns whether the same call may succeed if it is repeated in this invocation.
     pub(crate) const fn retry_helps(&self) -> bool {
         matches!(self.kind, ErrorKind::Throttled | ErrorKind::Timeout | ErrorKind::Unavailable)
     }
 
-    /// Whether a settle is sent again after it, for as long as there is time. A login that is refused for a while, as during a
-    /// rotation of credentials, must not cost a recorded outcome; but what only a deployment or an operator mends will not pass.
+    /// Returns whether a settle is retried after it while there is time. A login that is rejected for a while, as
+    /// during a rotation of credentials, must not cost a recorded outcome. Errors that only a deployment or an operator
+    /// can fix do not pass.
     pub(crate) const fn may_pass(&self) -> bool {
         self.retry_helps()
             || self.is_retryable() && !matches!(self.kind, ErrorKind::Format | ErrorKind::Table | ErrorKind::Config)
     }
 
-    /// The same error for another request of the same call.
+    /// Returns the same error for another request of the same call.
     pub(crate) fn without_source(&self) -> Self {
         Self { message: self.message.clone(), source: None, ..*self }
     }
 
-    /// The same error for each of `count` requests. The last one has the source.
+    /// Returns the same error for each of `count` requests. The last one has the source.
     pub(crate) fn for_each(self, count: usize) -> impl Iterator<Item = Self> {
         let copies: Vec<Self> = (1..count).map(|_| self.without_source()).collect();
         copies.into_iter().chain([self]).take(count)
@@ -208,7 +211,7 @@ impl Error {
     }
 }
 
-/// The innermost source of an error, as text. It tells a refused connection from missing credentials.
+/// Returns the innermost source of an error, as text. It distinguishes a refused connection from missing credentials.
 #[cfg(any(feature = "dynamodb", feature = "postgres", feature = "redis"))]
 pub(crate) fn root_cause(error: &(dyn StdError + 'static)) -> String {
     iter::successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
@@ -226,7 +229,7 @@ impl fmt::Debug for Error {
         let mut text = self.to_string();
         for cause in iter::successors(self.source(), |&error| error.source()).take(MAX_CAUSES) {
             let cause = cause.to_string().replace('\n', "; ");
-            // The message may quote a cause, and a cause its own; some begin with a severity.
+            // The message may quote a cause, and a cause its own cause. Some begin with a severity.
             let words = cause.split_once(": ").map_or(&*cause, |(_, words)| words);
             if !text.contains(words) {
                 text.push_str(": ");
@@ -245,7 +248,7 @@ impl StdError for Error {
 
 #[cfg(any(feature = "batch", feature = "http-lambda", feature = "invocation"))]
 impl From<Error> for lambda_runtime::Diagnostic {
-    /// `errorType` is `lambda_once.` and the kind, so that it can be searched for and alarmed on.
+    /// Sets `errorType` to `lambda_once.` and the kind, for searches and alarms.
     fn from(error: Error) -> Self {
         Self { error_type: format!("lambda_once.{}", error.kind.as_str()), error_message: error.to_string() }
     }

@@ -1,8 +1,8 @@
 //! Idempotency for AWS Lambda and HTTP services: each message, request or function call takes effect once, even if it is delivered
 //! twice, overlaps itself, times out or crashes.
 //!
-//! An operation is claimed in a store before it runs, under a fresh owner token and for as long as its lease lasts. Its outcome is
-//! recorded by a write that is conditional on that token, and each duplicate gets the recorded result.
+//! An operation is claimed in a store before it runs, under a fresh owner token and for the duration of its lease. Its
+//! outcome is recorded by a write that is conditional on that token, and each duplicate gets the recorded result.
 //!
 //! ```
 //! use lambda_once::{Failure, Key, testing::{self, sqs}};
@@ -33,7 +33,7 @@
 //! | Kinesis, Kafka | [`Idempotency::kinesis`], [`Idempotency::kafka`] | `batch` |
 //! | DynamoDB streams | [`Idempotency::dynamodb_stream`] | `dynamodb-streams` |
 //! | SNS, EventBridge, Amazon MQ | [`Idempotency::sns`], [`Idempotency::eventbridge`], [`Idempotency::mq`] | `batch` |
-//! | your own source | [`Idempotency::batch`], [`batch::Source`] | `batch` |
+//! | custom sources | [`Idempotency::batch`], [`batch::Source`] | `batch` |
 //! | HTTP in Lambda, over `lambda_http` | [`http::IdempotencyKeyLayer`] | `http-lambda` |
 //! | HTTP in axum and other services on hyper | [`http::IdempotencyKeyLayer`] | `axum`, `http` |
 //! | direct invocations, Step Functions | [`invocation::InvocationLayer`] | `invocation` |
@@ -47,30 +47,32 @@
 //! | PostgreSQL | [`PostgresStore`] | `postgres`, `postgres-tls` |
 //! | Redis, Valkey | [`RedisStore`] | `redis`, `redis-cluster`, `redis-tls` |
 //! | memory, for tests | [`MemoryStore`] | |
-//! | your own | [`Store`] | `conformance` for its tests |
+//! | custom stores | [`Store`] | `conformance` for its tests |
 //!
 //! [`CachedStore`] puts a local cache of outcomes in front of any of them.
 //!
 //! # Outcomes and errors
 //!
-//! An operation returns an [`Outcome`]: it ran, was replayed, is in progress elsewhere, and so on. If the library cannot reach one, it
-//! returns an [`Error`] that says whether a [redelivery](Error::is_retryable) can help. A handler's own error has a
-//! [`Verdict`]: by default it is transient and the claim is released. [`Classify`] and [`Builder::classify`] say otherwise.
-//! [`AfterUnknown`] says what happens after a run that left no outcome, such as a crash.
+//! An operation returns an [`Outcome`]: it ran, was replayed, is in progress elsewhere, and so on. If the library
+//! cannot reach one, it returns an [`Error`] that indicates whether a [redelivery](Error::is_retryable) can help. A
+//! handler's own error has a [`Verdict`]. By default it is transient and the claim is released. [`Classify`] and
+//! [`Builder::classify`] override that.
+//! [`AfterUnknown`] decides about an operation after a run that left no outcome, for example because of a crash.
 //!
 //! # Guarantees
 //!
-//! * The outcome of a key is recorded once; no late worker changes it.
+//! * The outcome of a key is recorded once, and no late worker changes it.
 //! * While clocks agree to within the [margin](Builder::skew_margin) and no handler outlives its lease, at most one worker holds a key.
-//! * It is not exactly-once: between an effect and its record a process can die. [`in_transaction`](Operation::in_transaction) closes
-//!   that gap where the effect is a write to the database that holds the records.
+//! * It is not exactly-once, because a process can die between an effect and its record.
+//!   [`in_transaction`](Operation::in_transaction) closes that gap if the effect is a write to the database that
+//!   contains the records.
 //!
 //! # Features
 //!
-//! | feature | what it adds |
+//! | feature | description |
 //! |---|---|
 //! | `dynamodb` (default) | [`DynamoDbStore`], on the AWS SDK |
-//! | `ring` (default), `aws-lc` | the cryptography of TLS for every store; without both, the application brings it |
+//! | `ring` (default), `aws-lc` | the cryptography of TLS for every store; without both, the application provides it |
 //! | `powertools` | records in DynamoDB that functions with AWS Powertools recognize, in Python or TypeScript |
 //! | `postgres`, `postgres-tls` | [`PostgresStore`], without and with TLS by rustls |
 //! | `redis`, `redis-cluster`, `redis-tls` | [`RedisStore`], on a node, on a cluster, with TLS by rustls |
@@ -82,7 +84,7 @@
 //! | `invocation` | the layer over whole invocations |
 //! | `order` | `ordered_by`: an older event never takes effect after a newer one |
 //! | `jmespath` | keys by JMESPath expressions |
-//! | `anyhow` | classifiers see into the errors of `anyhow` |
+//! | `anyhow` | classifiers also find errors in an `anyhow::Error` |
 //! | `cache` | [`CachedStore`] |
 //! | `testing` | for tests of a handler: an engine in memory, events of every source, deliveries and assertions |
 //! | `conformance` | for tests of a store: the suite that every store must pass, and a store that injects faults |

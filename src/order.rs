@@ -1,10 +1,10 @@
-//! The order of operations on one entity: sequences, and the mark that an entity has in the store.
+//! The order of operations on one entity, by their sequences and the entity's mark in the store.
 //!
-//! Operations are put in order with the feature `order`. The types are there without it, for stores.
+//! Ordering operations requires the feature `order`. The types exist without it, for stores.
 //!
-//! An operation that is [ordered](crate::Operation::ordered_by) has a [`Sequence`] within its entity. The store keeps one
-//! [`Mark`] an entity beside the records. It says up to which sequence the entity is, who is working on it, and which
-//! operations may have taken effect without leaving an outcome. The rules for it are in
+//! An operation that is [ordered](crate::Operation::ordered_by) has a [`Sequence`] within its entity. The store keeps
+//! one [`Mark`] per entity beside the records. It contains the newest sequence of the entity, the claim that holds it,
+//! and the operations that may have taken effect without leaving an outcome. Its rules are in
 //! [`store::ordering`](crate::store::ordering).
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
@@ -17,18 +17,18 @@ use crate::{
     record::{KeyHash, Owner, RECORD_VERSION},
 };
 
-/// The most digits of a sequence.
+/// The maximum number of digits of a sequence.
 pub const MAX_DIGITS: usize = 64;
 
-/// The digits of each part of a sequence.
+/// The number of digits of each part of a sequence.
 const PART: usize = 16;
 const PARTS: usize = MAX_DIGITS / PART;
 
-/// Where an operation stands in the order of its entity's operations: a whole number of up to 64 decimal digits. A version, a
-/// time, or a sequence number of Kinesis (56 digits).
+/// The position of an operation in the order of its entity's operations, as a whole number of up to 64 decimal digits.
+/// For example a version, a time, or a sequence number of Kinesis (56 digits).
 ///
-/// It is made of an unsigned integer, parsed from digits, or deserialized from a number or from a string of digits. Leading
-/// zeros do not count.
+/// It is created from an unsigned integer, parsed from digits, or deserialized from a number or from a string of
+/// digits. Leading zeros are ignored.
 ///
 /// ```
 /// use lambda_once::order::Sequence;
@@ -43,7 +43,8 @@ const PARTS: usize = MAX_DIGITS / PART;
 pub struct Sequence([u64; PARTS]);
 
 impl Sequence {
-    /// All 64 digits, with leading zeros: as text they sort as the sequences do. This is the stored form.
+    /// Returns all 64 digits, with leading zeros, so that they sort as text like the sequences. This is the stored
+    /// form.
     pub fn to_digits(&self) -> String {
         self.0.iter().map(|part| format!("{part:0PART$}")).collect()
     }
@@ -51,7 +52,7 @@ impl Sequence {
     fn parse(digits: &str) -> Option<Self> {
         let is_number = (1..=MAX_DIGITS).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
         let mut parts = [0; PARTS];
-        // From the last digits on.
+        // From the last digits to the first.
         for (part, digits) in parts.iter_mut().rev().zip(is_number.then(|| digits.as_bytes().rchunks(PART))?) {
             *part = digits.iter().fold(0, |part, digit| 10 * part + u64::from(digit - b'0'));
         }
@@ -110,7 +111,7 @@ macro_rules! from_unsigned {
 from_unsigned!(u8 u16 u32 u64);
 
 impl Serialize for Sequence {
-    /// As a string of digits, which every reader of JSON takes in full.
+    /// Serializes it as a string of digits, which every JSON parser reads in full.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -149,48 +150,49 @@ impl<'de> Deserialize<'de> for Sequence {
     }
 }
 
-/// Where a request stands in the order of its entity.
+/// The position of a request in the order of its entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// Where the operation stands.
+    /// The position of the operation.
     pub sequence: Sequence,
-    /// How long the entity's mark stays after it was written, at the least.
+    /// The minimum time for which the entity's mark is kept after it was written.
     pub retention: Duration,
 }
 
 impl Order {
-    /// Of an operation that has a sequence.
+    /// Returns the order of an operation that has a sequence.
     #[cfg(feature = "order")]
     pub(crate) fn of(sequence: Option<&Sequence>, retention: Duration) -> Option<Self> {
         sequence.map(|&sequence| Self { sequence, retention })
     }
 
-    /// None: what would set a sequence needs the feature `order`.
+    /// Returns `None`, because setting a sequence requires the feature `order`.
     #[cfg(not(feature = "order"))]
     pub(crate) const fn of(sequence: Option<&Sequence>, _: Duration) -> Option<Self> {
         debug_assert!(sequence.is_none(), "nothing has a place in an order");
         None
     }
 
-    /// The order that there is, which without the feature the compiler knows to be none.
+    /// Returns the order, which is `None` at compile time without the feature.
     pub(crate) const fn possible(order: &Option<Self>) -> Option<&Self> {
         if cfg!(feature = "order") { order.as_ref() } else { None }
     }
 }
 
-/// The entity of an ordered operation, as a hash: the first half of the operation's [`KeyHash`].
+/// The entity of an ordered operation, as the first half of the operation's [`KeyHash`].
 ///
 /// `Display` and `Debug` show hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entity([u8; 16]);
 
 impl Entity {
-    /// The entity of an operation. Keys of operations without an order belong to none, but all have this half.
+    /// Returns the entity of an operation. Keys of operations without an order belong to no entity, but also have this
+    /// half.
     pub fn of(key: &KeyHash) -> Self {
         Self(*key.halves().0)
     }
 
-    /// Its 16 bytes.
+    /// Returns its 16 bytes.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -208,53 +210,53 @@ impl fmt::Debug for Entity {
     }
 }
 
-/// What a store knows of the order of an entity's operations.
+/// A store's record of the order of an entity's operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The greatest sequence that was completed; `None` for none.
+    /// The greatest completed sequence, if any.
     pub newest: Option<Sequence>,
-    /// The claim that works on the entity, or did when its lease ended without a settle.
+    /// The claim that holds the entity, or did when its lease ended without a settle.
     pub holder: Option<Holder>,
-    /// Operations that may have taken effect: their leases ended without a settle, and others have claimed the entity since. At
-    /// most [`MAX_DOUBT`](crate::store::ordering::MAX_DOUBT) entries.
+    /// Operations that may have taken effect, because their leases ended without a settle and others have claimed the
+    /// entity since. At most [`MAX_DOUBT`](crate::store::ordering::MAX_DOUBT) entries.
     pub doubt: Vec<Doubt>,
-    /// When the mark counts as absent, in seconds since the Unix epoch.
+    /// The time at which the mark counts as absent, in seconds since the Unix epoch.
     pub expiration: u64,
-    /// The [version](crate::record::RECORD_VERSION) of its format, which is counted with that of records.
+    /// The [version](crate::record::RECORD_VERSION) of its format, which is the same as that of records.
     pub version: u32,
 }
 
 impl Default for Mark {
-    /// Of this version, without a claim or an outcome, and expired.
+    /// Returns an expired mark of this version, without a claim or an outcome.
     fn default() -> Self {
         Self { newest: None, holder: None, doubt: Vec::new(), expiration: 0, version: RECORD_VERSION }
     }
 }
 
-/// The claim that an entity is held by.
+/// The claim that holds an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The claim's own token.
+    /// The token of the claim.
     pub owner: Owner,
     /// The operation.
     pub key: KeyHash,
-    /// Where it stands.
+    /// The position of the operation.
     pub sequence: Sequence,
-    /// When the claim's holder must have stopped.
+    /// The end of the lease, at which the claim's holder must have stopped.
     pub lease_until: Timestamp,
 }
 
 /// An operation that may have taken effect, or several that have merged into one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// The operation; `None` for several.
+    /// The operation, or `None` for several.
     pub key: Option<KeyHash>,
-    /// Where it stands; of several the greatest sequence.
+    /// The position of the operation, or the greatest position of several.
     pub sequence: Sequence,
 }
 
 impl Error {
-    /// The entity or the sequence of an operation is missing or not valid.
+    /// Returns the error of an operation whose entity or sequence is missing or invalid.
     pub(crate) fn order(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorKind::Order, ErrorStatus::Permanent, "order", message)
     }

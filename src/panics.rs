@@ -1,11 +1,11 @@
-//! Code of the user's that may panic where that must not end the caller.
+//! Panics of user code that must not end the caller.
 
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// Runs user code where a panic must not end the caller: in a drop, or when an error is printed. `None` if it
+/// Runs user code whose panic must not end the caller, in a drop, or when an error is printed. Returns `None` if it
 /// panicked.
 pub(crate) fn catch_panic<T>(code: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(code)).map_err(drop_panic).ok()

@@ -1,4 +1,4 @@
-//! The stored state of a key, and the types it is made of.
+//! The stored state of a key, and its types.
 
 use std::{fmt, sync::Arc};
 
@@ -16,30 +16,31 @@ pub use fingerprint::{Difference, Fingerprint, PayloadPart};
 
 /// The version of the record's format that this library writes, as attribute `v`.
 ///
-/// Versions N and N−1 settle and replay each other's records, so a record of the next version is still understood, and
-/// one beyond it is an error that redelivery may cure: a newer deployment wrote it.
+/// Versions N and N−1 settle and replay each other's records, so a record of the next version is still understood. A
+/// record beyond it is an error that a redelivery may resolve, because a newer deployment wrote it.
 pub const RECORD_VERSION: u32 = 1;
 
 /// The newest version of the record's format that this library can act on.
 pub const NEWEST_KNOWN_VERSION: u32 = RECORD_VERSION + 1;
 
-/// The most bytes of a label, and of an operation's name, in a record. Longer ones are cut off at a character.
+/// The maximum size of a label, and of an operation's name, in a record, in bytes. Longer texts are truncated at a
+/// character.
 pub const MAX_LABEL_BYTES: usize = 256;
 
-/// Returns a text as records have it: of at most [`MAX_LABEL_BYTES`], and without NUL, which PostgreSQL does not store.
+/// Truncates a text to [`MAX_LABEL_BYTES`] for a record, and removes NUL, which PostgreSQL does not store.
 pub(crate) fn stored_text(text: &str) -> Arc<str> {
     let text = &text[..text.floor_char_boundary(MAX_LABEL_BYTES)];
     if text.contains('\0') { text.replace('\0', "").into() } else { text.into() }
 }
 
-/// A key as it is stored: the SHA-256 of its scope and of the caller's key. For records of AWS Powertools
+/// A key in its stored form, the SHA-256 of its scope and of the caller's key. For records of AWS Powertools
 /// ([`RecordFormat`](crate::store::RecordFormat)) it is an MD5 of the key and one of the prefix.
 ///
-/// The plain key cannot be read back from it. `Display` and `Debug` show hexadecimal digits.
+/// The plain key cannot be recovered from it. `Display` and `Debug` show hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash([u8; 32]);
 
-/// The token that fences a record: 128 random bits, drawn afresh for every claim.
+/// The token that fences a record: 128 random bits, newly drawn for every claim.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner([u8; 16]);
 
@@ -56,7 +57,7 @@ macro_rules! hexadecimal {
                 &self.0
             }
 
-            /// Lower-case hexadecimal digits, as stores write them.
+            /// Returns lower-case hexadecimal digits, as stores write them.
             pub fn to_hex(&self) -> String {
                 digits(&self.0, &mut [0; 2 * $bytes]).to_owned()
             }
@@ -84,8 +85,8 @@ macro_rules! hexadecimal {
 hexadecimal!(KeyHash, 32);
 
 impl KeyHash {
-    /// The key of an ordered operation: the first half of its entity's hash, and then that of its own. A store that spreads
-    /// records over servers keeps those of one entity together by the first half.
+    /// Returns the key of an ordered operation, the first half of its entity's hash followed by that of its own. A
+    /// store that distributes records over servers keeps those of one entity together by the first half.
     #[must_use]
     pub fn ordered(entity: &Self, key: &Self) -> Self {
         let mut bytes = entity.0;
@@ -93,7 +94,7 @@ impl KeyHash {
         Self(bytes)
     }
 
-    /// A hash of two parts.
+    /// Creates a hash of two parts.
     #[cfg(feature = "powertools")]
     pub(crate) fn from_halves(first: [u8; 16], second: [u8; 16]) -> Self {
         let mut bytes = [0; 32];
@@ -129,7 +130,7 @@ pub(crate) fn digits<'a>(bytes: &[u8], digits: &'a mut [u8]) -> &'a str {
     std::str::from_utf8(digits).unwrap_or_default()
 }
 
-/// The bytes that these lower-case hexadecimal digits stand for; `None` for anything else.
+/// Returns the bytes of these lower-case hexadecimal digits, or `None` for anything else.
 pub(crate) fn from_digits<const N: usize>(digits: &str) -> Option<[u8; N]> {
     let digits = digits.as_bytes();
     if digits.len() != 2 * N {
@@ -150,19 +151,19 @@ fn nibble(digit: u8) -> Option<u8> {
     }
 }
 
-/// Where a record is in its life.
+/// The state of a record in its life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// Somebody holds, or held, the claim; no outcome is recorded yet.
+    /// A claim is or was held, and no outcome is recorded yet.
     InProgress,
-    /// The operation took effect; its result is recorded.
+    /// The operation took effect, and its result is recorded.
     Completed,
-    /// The operation failed for good; its error is recorded.
+    /// The operation failed permanently, and its error is recorded.
     Failed,
 }
 
 impl Status {
-    /// The word stored in the `status` attribute; the same words as AWS Powertools writes.
+    /// Returns the word in the `status` attribute, which is the same as that of AWS Powertools.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InProgress => "INPROGRESS",
@@ -171,13 +172,13 @@ impl Status {
         }
     }
 
-    /// The status of that word; `None` for any other.
+    /// Returns the status for a word, or `None` for any other word.
     pub fn from_word(word: &str) -> Option<Self> {
         [Self::InProgress, Self::Completed, Self::Failed].into_iter().find(|status| status.as_str() == word)
     }
 }
 
-/// A serialized result, as it is kept in a record. `Debug` shows its size only.
+/// A serialized result, as stored in a record. `Debug` shows only its size.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoredData {
@@ -185,12 +186,12 @@ pub enum StoredData {
     Json(String),
     /// JSON text, compressed by DEFLATE (RFC 1951).
     Deflated(Vec<u8>),
-    /// The same, encoded by a [`ResultCodec`](crate::ResultCodec).
+    /// JSON text, compressed or not, encoded by a [`ResultCodec`](crate::ResultCodec).
     Encoded(EncodedData),
 }
 
 impl StoredData {
-    /// Its size in bytes, as stored.
+    /// Returns its size in bytes, as stored.
     pub fn len(&self) -> usize {
         match self {
             Self::Json(text) => text.len(),
@@ -199,7 +200,7 @@ impl StoredData {
         }
     }
 
-    /// Whether it holds no bytes at all.
+    /// Returns whether it contains no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -215,26 +216,26 @@ impl fmt::Debug for StoredData {
     }
 }
 
-/// What a COMPLETED or FAILED record says about its outcome.
+/// The outcome in a COMPLETED or FAILED record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredResult {
-    /// The result or the error; `None` if it was dropped, or if another library stored none.
+    /// The result or the error. `None` if it was dropped, or if another library stored none.
     pub data: Option<StoredData>,
-    /// Whether there was a result that is not kept: too large, not serializable, or not wanted.
+    /// Whether there was a result that is not stored: too large, not serializable, or not wanted.
     pub dropped: bool,
-    /// Whether the handler has found the operation superseded by a newer one, so that it did not take effect. Of a COMPLETED
-    /// record, and without data.
+    /// Whether the handler reported that a newer operation supersedes this one, so that it did not take effect. Only in
+    /// a COMPLETED record, and without data.
     pub superseded: bool,
 }
 
 impl StoredResult {
-    /// The outcome is recorded, its result is not.
+    /// A recorded outcome without its result.
     pub const DROPPED: Self = Self { data: None, dropped: true, superseded: false };
 
-    /// The handler has found the operation superseded.
+    /// The outcome of an operation that its handler reported as superseded.
     pub const SUPERSEDED: Self = Self { data: None, dropped: false, superseded: true };
 
-    /// The outcome is recorded with this result.
+    /// Creates an outcome with this result.
     pub const fn of(data: StoredData) -> Self {
         Self { data: Some(data), dropped: false, superseded: false }
     }
@@ -242,10 +243,10 @@ impl StoredResult {
 
 /// The stored state of a key.
 ///
-/// For stores that keep documents it has a serialized form, in JSON and other formats that name members. The names are those of
-/// DynamoDB's attributes; what is absent, or `false`, is left out.
+/// For document stores it has a serialized form, in JSON and other formats that name members. The names are those of
+/// DynamoDB's attributes. Absent and `false` values are left out.
 ///
-/// | member | what |
+/// | member | value |
 /// |---|---|
 /// | `status` | `INPROGRESS`, `COMPLETED` or `FAILED` |
 /// | `owner` | 32 hexadecimal digits |
@@ -254,7 +255,7 @@ impl StoredResult {
 /// | `in_progress_expiration` | end of the lease, in milliseconds since 1970 |
 /// | `expiration` | in seconds since 1970 |
 /// | `validation` | the fingerprint, [as text](Fingerprint::to_text) |
-/// | `data`, `deflated` or `encoded` | the result: JSON text, as a string; compressed, as two hexadecimal digits for each byte; or as a [codec](crate::ResultCodec) has encoded it, an object of `codec`, its id, and `bytes`, as digits |
+/// | `data`, `deflated` or `encoded` | the result: JSON text, as a string; compressed, as two hexadecimal digits per byte; or encoded by a [codec](crate::ResultCodec), an object of `codec`, its id, and `bytes`, as digits |
 /// | `result_dropped`, `superseded` | `true` |
 /// | `operation`, `label` | text |
 /// | `sequence` | digits, as a string |
@@ -262,8 +263,9 @@ impl StoredResult {
 /// | `released` | number |
 /// | `v` | [version](RECORD_VERSION) of this format |
 ///
-/// Members that this version does not know are kept, and written again: a newer version may need them. A document that cannot be read is not a free key: a newer deployment may have written it.
-/// A store reports it as [`ErrorKind::Format`](crate::ErrorKind::Format), [temporary](crate::ErrorStatus::Temporary).
+/// Unknown members are kept and written again, because a newer version may need them. An unreadable document is not a
+/// free key, because a newer deployment may have written it. A store reports it as
+/// [`ErrorKind::Format`](crate::ErrorKind::Format), [temporary](crate::ErrorStatus::Temporary).
 ///
 /// ```
 /// use lambda_once::record::Record;
@@ -274,45 +276,45 @@ impl StoredResult {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Where the record is in its life.
+    /// The state of the record in its life cycle.
     pub status: Status,
-    /// Who may settle it; `None` after a hand-back, and in records of other libraries.
+    /// The token of the claim that may settle it. `None` after a hand-back, and in records of other libraries.
     pub owner: Option<Owner>,
-    /// How often the record was granted since it was created. Information, not a fence.
+    /// The number of grants of the record since it was created. Not a fencing token.
     pub attempt: u64,
-    /// The status that the last claim replaced; `None` if there was no record. A claim over INPROGRESS *took over*.
+    /// The status that the last claim replaced, or `None` if there was no record. A claim over INPROGRESS *took over*.
     pub prior_status: Option<Status>,
-    /// When the claim's holder must have stopped; `None` in records of other libraries.
+    /// The end of the lease, at which the claim's holder must have stopped. `None` in records of other libraries.
     pub lease_until: Option<Timestamp>,
-    /// When the record counts as absent, in seconds since the Unix epoch; `None` for never.
+    /// The time at which the record counts as absent, in seconds since the Unix epoch. `None` for never.
     pub expiration: Option<u64>,
-    /// What the payload was, if the claim said so.
+    /// The fingerprint of the payload, if the claim had one.
     pub fingerprint: Option<Fingerprint>,
-    /// The outcome, of a COMPLETED or FAILED record.
+    /// The outcome of a COMPLETED or FAILED record.
     pub result: StoredResult,
-    /// The version of the record's format; 0 for records of other libraries, which have none.
+    /// The version of the record's format, or 0 for records of other libraries, which have none.
     pub version: u32,
-    /// The name of the operation, as logs have it; of a service with the kind of service, such as `sqs`. `None` in records of
-    /// other libraries.
+    /// The name of the operation, as in logs. For a service it includes the kind of service, such as `sqs`. `None` in
+    /// records of other libraries.
     pub operation: Option<Arc<str>>,
-    /// The [label](crate::Operation::label) that the application has given the last claim, in plain text.
+    /// The application's [label](crate::Operation::label) for the last claim, in plain text.
     pub label: Option<Arc<str>>,
-    /// The place in the order of its entity, of an [ordered](crate::order) operation.
+    /// The position of an [ordered](crate::order) operation in the order of its entity.
     pub sequence: Option<Sequence>,
     /// The time of the last grant, by the clock that decides its lease.
     pub claimed_at: Option<Timestamp>,
-    /// The time at which that claim was completed, failed or handed back, by the same clock; `None` while it stands.
+    /// The time at which that claim was completed, failed or handed back, by the same clock. `None` while it is held.
     pub settled_at: Option<Timestamp>,
-    /// The [attempt](Self::attempt) that an operator has released: once its lease has passed, it may be taken over whatever the
-    /// policy. Greater attempts are not released.
+    /// The [attempt](Self::attempt) that an operator has released. Once its lease has passed, it may be taken over
+    /// under any policy. Greater attempts are not released.
     pub released: Option<u64>,
-    /// Unknown members of the [serialized form](Self), for a store of documents. Other stores leave what they do not
-    /// know where it is, and do not show it.
+    /// Unknown members of the [serialized form](Self), for document stores. Other stores keep unknown values in place,
+    /// and do not show them.
     pub unknown: Map<String, Value>,
 }
 
 impl Record {
-    /// A record of this version that says its status and nothing else.
+    /// Creates a record of this version with only a status.
     #[must_use]
     pub fn new(status: Status) -> Self {
         Self {
@@ -335,7 +337,7 @@ impl Record {
         }
     }
 
-    /// A copy without the data of its result.
+    /// Returns a copy without the data of its result.
     #[must_use]
     pub fn without_data(&self) -> Self {
         let Self { operation, label, unknown, result, .. } = self;

@@ -1,8 +1,8 @@
-//! One measurement of batches: what is measured, and what it gave. Both travel between processes as JSON.
+//! One measurement of batches, and its result. Both are passed between processes as JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// The code that is measured.
+/// The measured code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Column {
@@ -10,22 +10,22 @@ pub enum Column {
     Single,
     /// The library, calls of up to 25 statements.
     Batched,
-    /// The library, batched, behind its local cache, which has seen the records being done.
+    /// The library, batched, behind its local cache, which has stored the records' outcomes.
     Cached,
-    /// By hand: one record after the other.
+    /// Hand-written: one record after another.
     RawSequential,
-    /// By hand: ten records at once.
+    /// Hand-written: ten records at a time.
     RawConcurrent,
-    /// By hand: calls of up to 25 PartiQL statements.
+    /// Hand-written: calls of up to 25 PartiQL statements.
     RawPartiql,
 }
 
 impl Column {
-    /// All of them, as the tables have them.
+    /// All columns, in the order of the tables.
     pub const ALL: [Self; 6] =
         [Self::Single, Self::Batched, Self::Cached, Self::RawSequential, Self::RawConcurrent, Self::RawPartiql];
 
-    /// What it is called in the tables.
+    /// Returns its name in the tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Single => "library, single",
@@ -37,29 +37,29 @@ impl Column {
         }
     }
 
-    /// Whether it is the library, and not written by hand.
+    /// Returns whether it is the library, and not hand-written.
     pub const fn is_library(self) -> bool {
         matches!(self, Self::Single | Self::Batched | Self::Cached)
     }
 }
 
-/// What the records of a batch are to the store.
+/// The state of a batch's records in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scenario {
-    /// None was seen before.
+    /// No record was seen before.
     New,
-    /// All are done: their records are COMPLETED.
+    /// All records are COMPLETED.
     Duplicate,
-    /// A third each: new, done, and left by a claim that has lapsed.
+    /// A third each: new, completed, and left by a lapsed claim.
     Mixed,
 }
 
 impl Scenario {
-    /// All of them, as the tables have them.
+    /// All scenarios, in the order of the tables.
     pub const ALL: [Self; 3] = [Self::New, Self::Duplicate, Self::Mixed];
 
-    /// What it is called in the tables.
+    /// Returns its name in the tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -76,36 +76,36 @@ pub struct Cell {
     pub column: Column,
     /// The records.
     pub scenario: Scenario,
-    /// How many records a batch has.
+    /// The number of records in a batch.
     pub size: usize,
-    /// How long the endpoint waits before it handles a request.
+    /// The time that the endpoint waits before it handles a request.
     pub latency_ms: u64,
 }
 
-/// What a worker is told.
+/// The input of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
-    /// What to measure.
+    /// The cell to measure.
     pub cell: Cell,
     /// The endpoint with the cell's latency.
     pub endpoint: String,
-    /// The endpoint without latency, for what is not measured.
+    /// The endpoint without latency, for unmeasured requests.
     pub fast_endpoint: String,
     /// An empty table.
     pub table: String,
 }
 
-/// What a worker measured.
+/// The output of a worker.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Sample {
-    /// How many batches were measured.
+    /// The number of measured batches.
     pub batches: u32,
     /// CPU time of the process in them, user and system, in microseconds for each record.
     pub cpu_us: f64,
-    /// Time that a batch took, in milliseconds.
+    /// Time for a batch, in milliseconds.
     pub wall_ms: f64,
     /// Requests to the store, for each record.
     pub requests: f64,
-    /// The most memory that the process held while they ran, in MiB; `None` where the system does not tell.
+    /// The peak memory of the process while they ran, in MiB. `None` if the system does not report it.
     pub peak_mib: Option<f64>,
 }

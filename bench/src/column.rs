@@ -1,4 +1,4 @@
-//! The columns of the tables: the library and its rivals by hand, each of which takes a batch.
+//! The columns of the tables: the library and its hand-written rivals, each of which processes a batch.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
     raw::{self, Table},
 };
 
-/// Takes a batch.
+/// Processes a batch.
 pub type Deliver = Box<dyn Fn(SqsEvent) -> BoxFuture<'static, Result<SqsBatchResponse>> + Send + Sync>;
 
 impl Column {
@@ -27,11 +27,11 @@ impl Column {
         Ok(if self == Self::Cached { Arc::new(CachedStore::new(store)) } else { Arc::new(store) })
     }
 
-    /// Its code, on this table.
+    /// Returns its code, on this table.
     ///
     /// # Errors
     ///
-    /// None that can happen: the table has a name.
+    /// None in practice, because the table has a name.
     pub fn open(self, client: Client, table: &str) -> Result<Deliver> {
         macro_rules! by_hand {
             ($deliver:path) => {{

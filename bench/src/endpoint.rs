@@ -7,19 +7,19 @@ use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 
-/// Where a front of the endpoint tells its counters.
+/// The path of a front's counters.
 pub const COUNTS: &str = "/-/counts";
 
-/// A front of the endpoint: requests wait there for `latency_ms`, and are counted.
+/// A front of the endpoint, where requests wait for `latency_ms` and are counted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Front {
-    /// How long each request waits.
+    /// The time that each request waits.
     pub latency_ms: u64,
     /// Its address, such as `http://127.0.0.1:40123`.
     pub url: String,
 }
 
-/// What a front has seen, questions for the counters left out.
+/// The counters of a front, without requests for the counters.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Requests.
@@ -29,18 +29,18 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What was added since an earlier look.
+    /// Returns the increase since earlier counters.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self { requests: self.requests - earlier.requests, connections: self.connections - earlier.connections }
     }
 }
 
-/// What the front at `url` has seen so far.
+/// Returns the counters of the front at `url`.
 ///
 /// # Errors
 ///
-/// If it does not answer.
+/// If it does not respond.
 pub async fn counts(url: &str) -> Result<Counts> {
     let address = url.strip_prefix("http://").context("an address that begins with http://")?;
     let stream = TcpStream::connect(address).await?;

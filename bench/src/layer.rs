@@ -1,4 +1,4 @@
-//! What the measurements of the HTTP layer give. They travel between processes as JSON.
+//! The results of the measurements of the HTTP layer, which are passed between processes as JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub struct Layer {
     pub bare: f64,
     /// With a new key, in the request's own future, as in Lambda.
     pub new_in_place: f64,
-    /// With a new key, in a task of its own, as outside Lambda.
+    /// With a new key, in a separate task, as outside Lambda.
     pub new_in_task: f64,
     /// With a key whose response is stored.
     pub replay: f64,

@@ -1,4 +1,4 @@
-//! What `make bench` measures, and how: the cells of its tables, the code that is compared, and the tools for both.
+//! The parts of `make bench`: the cells of its tables, the compared code, and the tools for both.
 //!
 //! The programs in `src/bin` use it: `endpoint` is the store, `worker` measures one cell, `bench` runs them all.
 

@@ -1,43 +1,43 @@
-//! What the measurements on one thread give, with a store that is answered in the process. They travel between processes
-//! as JSON.
+//! The results of the measurements on one thread, with a store that responds in the process. They are passed between
+//! processes as JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// CPU times and walls.
+/// CPU and wall times.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OneThread {
-    /// CPU times where each request is answered at once.
+    /// CPU times if each request gets an immediate response.
     pub cpu: Vec<Cpu>,
-    /// Times where each request takes [`latency_ms`](Self::latency_ms).
+    /// Wall times if each request takes [`latency_ms`](Self::latency_ms).
     pub walls: Vec<Wall>,
-    /// The latency of the walls.
+    /// The latency for the wall times.
     pub latency_ms: u64,
-    /// How many records were claimed and not begun, at most, while handlers took [`slow_ms`](Self::slow_ms).
+    /// The maximum number of records that were claimed and not begun while handlers took [`slow_ms`](Self::slow_ms).
     pub most_ahead: usize,
-    /// How long those handlers took.
+    /// The run time of those handlers.
     pub slow_ms: u64,
 }
 
 /// CPU times of a batch of one size, in microseconds for each record.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Cpu {
-    /// How many records a batch has.
+    /// The number of records in a batch.
     pub size: usize,
     /// The library, calls of up to 25 statements.
     pub library: f64,
-    /// By hand: one chunk of 25 after the other.
+    /// Hand-written: one chunk of 25 after another.
     pub by_hand: f64,
 }
 
-/// How long a batch of one size takes, in milliseconds.
+/// Wall times of a batch of one size, in milliseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Wall {
-    /// How many records the batch has.
+    /// The number of records in the batch.
     pub size: usize,
     /// The library.
     pub library: f64,
-    /// The library, which was told that handlers take a millisecond.
+    /// The library, with an expected duration of one millisecond per handler.
     pub library_told: f64,
-    /// By hand: four chunks of 25 at once.
+    /// Hand-written: four chunks of 25 at a time.
     pub by_hand: f64,
 }

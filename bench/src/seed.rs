@@ -1,4 +1,4 @@
-//! The records that a scenario begins with, and its events.
+//! The records at the start of a scenario, and its events.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use crate::{
 /// DynamoDB's limit for a call of `BatchWriteItem`.
 const WRITES: usize = 25;
 
-/// Makes the batches of a cell, and the records that they find.
+/// Creates the batches of a cell, and the records that they find.
 #[derive(Debug)]
 pub struct Seeder {
     cell: Cell,
@@ -30,16 +30,16 @@ pub struct Seeder {
     batches: u32,
 }
 
-/// A batch, and how many of its records the handler must see.
+/// A batch, and the number of its records that the handler must run.
 #[derive(Debug)]
 pub struct Batch {
     /// The event.
     pub event: SqsEvent,
-    /// How many are to be handled.
+    /// The number of records that the handler must run.
     pub to_handle: usize,
 }
 
-/// What is in the table before a batch is delivered.
+/// The state of the table before a batch is delivered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     Nothing,
@@ -58,26 +58,26 @@ impl Scenario {
 }
 
 impl Seeder {
-    /// `client` is not the one that is measured.
+    /// Creates a seeder. `client` is not the measured one.
     pub const fn new(cell: Cell, client: Client, table: String) -> Self {
         Self { cell, client, table, batches: 0 }
     }
 
-    /// New orders, which leave nothing in the way of the batches.
+    /// Returns new orders, which do not affect the batches.
     ///
     /// # Errors
     ///
-    /// None that can happen.
+    /// None in practice.
     pub fn warm_up(&self, size: usize) -> Result<Batch> {
         let ids: Vec<String> = (0..size).map(|i| format!("warm-up-{i:028}")).collect();
         Ok(Batch { event: order::event(&ids)?, to_handle: size })
     }
 
-    /// The next batch, with its records in the table. Duplicates are the same in each batch.
+    /// Returns the next batch, with its records in the table. Duplicates are the same in each batch.
     ///
     /// # Errors
     ///
-    /// If the store does not take the records.
+    /// If the store rejects the records.
     pub async fn next(&mut self) -> Result<Batch> {
         let Cell { scenario, size, column, .. } = self.cell;
         let repeats = scenario == Scenario::Duplicate;
@@ -90,10 +90,10 @@ impl Seeder {
             .filter(|(_, before)| *before != Before::Nothing)
             .collect();
         let to_handle = seeds.iter().filter(|(_, before)| *before == Before::Lapsed).count() + size - seeds.len();
-        // What the local cache knows it has learnt from the first deliveries, which are not measured.
+        // The local cache is filled by the first deliveries, which are not measured.
         let seeded = repeats && (self.batches > 0 || column == Column::Cached);
         if !seeded {
-            // In small portions, so that no memory is left over from it.
+            // In small portions, so that no memory is left over.
             for seeds in seeds.chunks(WRITES) {
                 self.write(seeds).await?;
             }
@@ -120,7 +120,7 @@ impl Seeder {
     }
 }
 
-/// The partition keys and fingerprints that the library gives these orders, as a delivery to another store shows.
+/// Returns the partition keys and fingerprints that the library gives these orders, by a delivery to another store.
 async fn of_library(ids: &[String]) -> Result<Vec<(String, Option<String>)>> {
     let memory = MemoryStore::new();
     let engine = library::engine(memory.clone())?;

@@ -1,4 +1,4 @@
-//! The ledger: one row for each time that an operation took effect, so that a second time shows.
+//! The ledger, with one row for each time that an operation took effect, so that a repetition shows.
 
 use std::{collections::HashMap, time::SystemTime};
 
@@ -22,20 +22,20 @@ pub struct Ledger {
 /// A row of the ledger.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What took effect: `order`, `payout` or `charge`.
+    /// The operation that took effect: `order`, `payout` or `charge`.
     pub operation: &'static str,
-    /// The operation's key; of a charge its hash.
+    /// The operation's key, or its hash for a charge.
     pub key: String,
-    /// Whom it concerns: a customer or a seller.
+    /// The customer or seller.
     pub party_id: String,
-    /// How much, in hundredths of the currency's unit.
+    /// The amount, in hundredths of the currency's unit.
     pub amount_cents: u64,
     /// The currency's ISO 4217 code.
     pub currency: String,
 }
 
 impl Ledger {
-    /// The ledger in `table`.
+    /// Creates the ledger in `table`.
     pub fn new(client: Client, table: String) -> Self {
         Self { client, table }
     }
@@ -44,12 +44,12 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// DynamoDB's. Where DynamoDB refused, nothing was written, so the error is transient; where its answer is missing,
-    /// the row may be there, so the outcome is unknown.
+    /// DynamoDB's. If DynamoDB rejected the write, nothing was written, so the error is transient. If its response is
+    /// missing, the row may exist, so the outcome is unknown.
     pub async fn enter(&self, entry: &Entry) -> Result<String, Classified> {
         let (id, item) = entry.row();
         let put = self.client.put_item().table_name(&self.table).set_item(Some(item));
-        // One attempt: behind a second one's refusal the first may have written the row.
+        // One attempt, because the first one may have written the row although a second one was rejected.
         let once = Config::builder().retry_config(RetryConfig::disabled());
         put.customize().config_override(once).send().await.classify(|error| match error {
             SdkError::ServiceError(answer) if answer.raw().status().is_client_error() => Verdict::Transient,
@@ -70,7 +70,7 @@ impl Ledger {
         Ok(id)
     }
 
-    /// The row with this id, if there is one and it is of this operation.
+    /// Returns the row with this id, if it exists and belongs to this operation.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Ledger {
 }
 
 impl Entry {
-    /// The row under a new id, and the id.
+    /// Returns the row under a new id, and the id.
     fn row(&self) -> (String, HashMap<String, AttributeValue>) {
         let id = Uuid::new_v4().to_string();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the functions share: where their effects go, and how failures are simulated.
+//! The setup of the functions, the ledger for their effects, and simulated failures.
 
 #[cfg(test)]
 extern crate self as functions;
@@ -13,7 +13,7 @@ mod run;
 mod simulate;
 mod store;
 
-// The tests of the binaries, each of which would have to be linked for its own.
+// The tests of the binaries run here, because each binary would otherwise be linked once more for its tests.
 #[cfg(test)]
 #[allow(dead_code, reason = "nothing runs its `main`")]
 #[path = "bin/orders.rs"]
@@ -27,27 +27,28 @@ pub use ledger::{Entry, Ledger};
 pub use run::Run;
 pub use simulate::{Simulation, simulation_if_allowed};
 
-/// What the functions start with.
+/// The setup of a function.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The engine.
     pub once: Idempotency,
-    /// Where effects go. With DynamoDB it shares the engine's client, and so its connections.
+    /// The ledger for effects. With DynamoDB it shares the engine's client, and so its connections.
     pub ledger: Ledger,
-    /// The engine's store, where that is DynamoDB: its transactions can write to the ledger as well.
+    /// The engine's store, if that is DynamoDB. Its transactions can write to the ledger as well.
     pub dynamodb: Option<DynamoDbStore>,
 }
 
-/// Makes what the functions start with.
+/// Creates the setup of a function.
 ///
 /// Environment: `LEDGER_TABLE`, and the SDK's own variables for Region and endpoint. `STORE` names the store of the
 /// library's records: `dynamodb` (default; table in `IDEMPOTENCY_TABLE`), `redis` (`REDIS_URL`) or `postgres`
-/// (`POSTGRES_URL`), each if the feature of that name is enabled. Where the invocation's deadline is not known, as under
-/// `cargo lambda watch`, `LEASE_SECONDS` sets the lease. With `METRICS_NAMESPACE`, metrics are written in this CloudWatch namespace.
+/// (`POSTGRES_URL`), each if the feature of that name is enabled. If the invocation's deadline is unknown, as under
+/// `cargo lambda watch`, `LEASE_SECONDS` sets the lease. With `METRICS_NAMESPACE`, metrics are written in this
+/// CloudWatch namespace.
 ///
 /// # Errors
 ///
-/// If a variable is missing, or a server does not answer.
+/// If a variable is missing, or a server does not respond.
 pub async fn init() -> Result<Setup, lambda_runtime::Error> {
     let client = Client::new(&Config::sdk_config().await);
     let ledger = Ledger::new(client.clone(), variable("LEDGER_TABLE")?);
@@ -61,7 +62,7 @@ pub async fn init() -> Result<Setup, lambda_runtime::Error> {
         engine = engine.observer(Emf::new(namespace));
     }
     let once = engine.build()?;
-    // Opens the connection in init, where it costs no request any time.
+    // Opens the connection in init, so that no request waits for it.
     once.warm_up().await?;
     Ok(Setup { once, ledger, dynamodb })
 }

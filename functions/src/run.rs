@@ -6,15 +6,15 @@ use lambda_once::{Claim, telemetry::OperationEvent};
 use lambda_runtime::tracing::debug;
 use uuid::Uuid;
 
-/// A run of a handler. Its start is logged when it is made, its end when it is dropped, even by a panic.
+/// A run of a handler. Its start is logged when it is created, and its end when it is dropped, even by a panic.
 #[derive(Debug)]
 pub struct Run {
     id: Uuid,
 }
 
 impl Run {
-    /// Logs the start of a run that is to have the effect of `operation` on `key`. `delivery` is the message's id and receive
-    /// count, if the event is of a queue. Without protection there is no claim.
+    /// Logs the start of a run for the effect of `operation` on `key`. `delivery` is the message's id and receive
+    /// count, if the event comes from a queue. Without protection there is no claim.
     pub fn start(operation: &'static str, key: &str, delivery: Option<(&str, u32)>, claim: Option<&Claim>) -> Self {
         let id = Uuid::new_v4();
         debug!(
@@ -37,7 +37,7 @@ impl Drop for Run {
     }
 }
 
-/// Logs how long the calls to the store took that claimed and settled an operation, in microseconds.
+/// Logs the duration of the calls to the store that claimed and settled an operation, in microseconds.
 pub(crate) fn log_times(event: &OperationEvent<'_>) {
     let Some(key) = event.key.filter(|_| event.claim_time.is_some()) else {
         return;

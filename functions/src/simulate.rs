@@ -1,19 +1,19 @@
-//! Failures on demand, for the demo and the tests. Only where `ALLOW_SIMULATION=1` is set; elsewhere a body that asks
-//! for one is refused.
+//! Failures on demand, for the demo and the tests. Only allowed with `ALLOW_SIMULATION=1`. Otherwise a body that
+//! requests one is rejected.
 
 use std::{future, time::Duration};
 
 use lambda_once::Failure;
 use serde::{Deserialize, Deserializer, de::Error};
 
-/// What a body asks for in its member `simulate`.
+/// The value of the member `simulate` in a body.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Simulation {
     outcome: Option<Outcome>,
-    /// The outcome applies to this many receives of the message; to all, if absent.
+    /// The outcome applies to this many receives of the message, or to all if absent.
     until_receive: Option<u32>,
-    /// How long the handler takes first.
+    /// The delay before the handler, in milliseconds.
     #[serde(default)]
     delay_ms: u64,
 }
@@ -28,11 +28,11 @@ enum Outcome {
 }
 
 impl Simulation {
-    /// Delays, and then fails if it is to.
+    /// Delays, and then fails if requested.
     ///
     /// # Errors
     ///
-    /// The failure that was asked for.
+    /// The requested failure.
     pub async fn run(&self, receive_count: u32) -> Result<(), Failure> {
         tokio::time::sleep(Duration::from_millis(self.delay_ms)).await;
         if self.until_receive.is_some_and(|last| receive_count > last) {
@@ -48,11 +48,11 @@ impl Simulation {
     }
 }
 
-/// Decodes the member `simulate` where simulation is allowed.
+/// Decodes the member `simulate` if simulation is allowed.
 ///
 /// # Errors
 ///
-/// Where it is not allowed: that the field is unknown.
+/// If it is not allowed: that the field is unknown.
 pub fn simulation_if_allowed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Simulation>, D::Error> {
     if std::env::var("ALLOW_SIMULATION").is_ok_and(|value| value == "1") {
         Option::deserialize(deserializer)

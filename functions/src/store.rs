@@ -10,7 +10,7 @@ use lambda_once::{BoxError, DynamoDbStore, Store, store::dynamodb::Config};
 
 const VARIABLE: &str = "STORE";
 
-/// The stores that were compiled in.
+/// The compiled stores.
 const KNOWN: &[&str] = &[
     "dynamodb",
     #[cfg(feature = "postgres")]
@@ -19,7 +19,7 @@ const KNOWN: &[&str] = &[
     "redis",
 ];
 
-/// A store, by what the functions can do with it.
+/// A store, by its use in the functions.
 #[derive(Debug)]
 pub(crate) enum Selected {
     DynamoDb(DynamoDbStore),
@@ -46,7 +46,7 @@ impl Selected {
     }
 }
 
-/// The store that `STORE` names; DynamoDB, on this client, if it is not set.
+/// Returns the store that `STORE` names, or DynamoDB, on this client, if it is not set.
 pub(crate) fn from_env(client: Client) -> Result<Selected, BoxError> {
     named(env::var(VARIABLE), client)
 }

@@ -23,7 +23,7 @@ async fn charges() -> Environment {
     Environment::start(env!("CARGO_BIN_EXE_charges"), &[]).await
 }
 
-/// The positions in the batch of the messages that were reported.
+/// Returns the positions in the batch of the messages that were reported.
 fn reported(batch: &Value, answer: &Value) -> Vec<usize> {
     let records = batch["Records"].as_array().unwrap();
     let failures = answer["batchItemFailures"].as_array().unwrap_or_else(|| panic!("{answer}"));
@@ -40,7 +40,7 @@ fn key(batch: &Value, position: usize) -> String {
     key.as_str().unwrap().to_owned()
 }
 
-/// The batch as the queue delivers it for the second time.
+/// Returns the batch as the queue delivers it for the second time.
 fn again(batch: &Value) -> Value {
     let mut batch = batch.clone();
     for record in batch["Records"].as_array_mut().unwrap() {
@@ -51,7 +51,8 @@ fn again(batch: &Value) -> Value {
 
 #[tokio::test]
 async fn orders_reaches_dynamodb_through_the_proxy_of_its_environment() {
-    // Nothing has that name: only a proxy can reach it. DynamoDB Local answers requests that are addressed to a proxy.
+    // No host has that name, so only a proxy can reach it. DynamoDB Local answers requests that are addressed to a
+    // proxy.
     let proxy = std::env::var("DYNAMODB_ENDPOINT").unwrap();
     let environment = [("AWS_ENDPOINT_URL_DYNAMODB", "http://dynamodb.invalid"), ("HTTP_PROXY", &proxy)];
     let mut function = orders(&environment).await;
@@ -64,7 +65,8 @@ async fn orders_reaches_dynamodb_through_the_proxy_of_its_environment() {
 async fn orders_books_each_order_once_and_reports_what_failed() {
     let mut function = orders(&[("ALLOW_SIMULATION", "1")]).await;
     let batch = event("sqs-batch.json");
-    // New, new, the first again, not an order, fails at first, fails for good, the second with another amount, panics.
+    // New, new, the first again, not an order, fails at first, fails permanently, the second with a different amount,
+    // panics.
     assert_eq!(reported(&batch, &function.invoke(&batch).await), [3, 4, 5, 6, 7]);
     assert_eq!(reported(&batch, &function.invoke(&again(&batch)).await), [3, 5, 6, 7], "the panic's claim stands");
     for (position, effects) in [(0, 1), (1, 1), (4, 1), (5, 0), (7, 0)] {
@@ -92,7 +94,7 @@ async fn orders_without_protection_books_an_order_each_time() {
 #[tokio::test]
 async fn payouts_pays_a_seller_in_order_and_each_payout_once() {
     let mut function = payouts(&[("ALLOW_SIMULATION", "1")]).await;
-    // The first takes a while, and is sent again as the last; the sixth fails for good.
+    // The first takes a while, and is sent again as the last. The sixth fails permanently.
     let batch = again(&event("sqs-fifo.json"));
     for _ in 0..2 {
         assert_eq!(reported(&batch, &function.invoke(&batch).await), [5]);

@@ -1,4 +1,4 @@
-//! Handlers that take several records at once.
+//! Handlers that take several records in one call.
 
 use std::{fmt, future::Future};
 
@@ -10,8 +10,8 @@ use super::{
 };
 use crate::idempotency::verdict::Failure;
 
-/// A handler of several records at once, for bulk writes: an async function of their decoded bodies, or of these and
-/// their [`RecordContext`]s. Made by [`bulk`].
+/// A handler of several records in one call, for bulk writes. It is an async function of their decoded bodies, or of
+/// the bodies and their [`RecordContext`]s. Made by [`bulk`].
 #[derive(Clone, Copy)]
 pub struct Bulk<F> {
     several: Several,
@@ -25,18 +25,17 @@ impl<F> fmt::Debug for Bulk<F> {
 }
 
 impl<F> Bulk<F> {
-    /// Takes several records of one order at once too: consecutive records of a shard, a partition or a message group, in their
-    /// order.
+    /// Also passes consecutive records of one shard, partition or message group to the same call, in their order.
     ///
-    /// The order among them is the handler's then. It has to treat them as if one came after the other, and to stop at the first
-    /// that fails: of those behind it in the same order, what it has not done gets an error that is transient. Whatever it says of
-    /// them, they are reported with the one that failed, and delivered again; those that it says are done are recorded, and
-    /// replayed then.
+    /// The handler is then responsible for the order among them. It must treat them as if they came one after the
+    /// other, and stop at the first that fails. Each later record of that order that it has not handled gets a
+    /// transient error. All records behind the failed one are reported and delivered again, whatever their verdicts.
+    /// Those that succeeded are recorded, and replayed on redelivery.
     ///
-    /// As many go together as are claimed: up to 25 at a time (100 on Redis and PostgreSQL), and one under
-    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) and [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). A record on its
-    /// last delivery ([`max_receive_count`](super::BatchService::max_receive_count)) goes alone: behind one that fails it would end
-    /// in the dead-letter queue without having run.
+    /// A call gets as many records as are claimed together: up to 25 (100 on Redis and PostgreSQL), and one under
+    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) and [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). A
+    /// record on its last delivery ([`max_receive_count`](super::BatchService::max_receive_count)) runs alone, because
+    /// behind a record that fails it would end in the dead-letter queue without having run.
     ///
     /// ```
     /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::bulk};
@@ -50,7 +49,8 @@ impl<F> Bulk<F> {
     /// }
     ///
     /// let once = Idempotency::new(MemoryStore::new());
-    /// #    /// let service = once.kinesis(Key::message_id(), bulk(25, append_all).consecutive());
+    /// # #[cfg(feature = "kinesis")]
+    /// let service = once.kinesis(Key::message_id(), bulk(25, append_all).consecutive());
     /// ```
     #[must_use]
     pub fn consecutive(mut self) -> Self {
@@ -59,18 +59,18 @@ impl<F> Bulk<F> {
     }
 }
 
-/// Makes a handler of an async function that takes up to `most` records at once and gives a verdict for each, in their
-/// order.
+/// Makes a handler of an async function that takes up to `most` records in one call and returns a verdict for each, in
+/// their order.
 ///
-/// Every record is an operation as with other handlers: it has its own key, claim, verdict and stored result, and duplicates
-/// are not among those that are handed over. A call gets what is claimed and may start, up to `most`; claims are made for 25
-/// at a time at the most. Where records have an order there is one of each lane at most, unless it takes
-/// [consecutive](Bulk::consecutive) ones. `concurrency` is how many calls run
-/// at once. Under [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) a record that took over is probed, and run, alone, after those that
-/// go together.
+/// As with other handlers, every record is an operation with its own key, claim, verdict and stored result, and
+/// duplicates are not passed to the function. A call gets the records that are claimed and may start, up to `most`.
+/// Claims are made for at most 25 records at a time (100 on Redis and PostgreSQL). If the records are ordered, a call
+/// gets at most one of each shard, partition or message group, unless it takes [consecutive](Bulk::consecutive) ones.
+/// `concurrency` is the number of calls that run in parallel. Under [`AfterUnknown::Probe`](crate::AfterUnknown::Probe)
+/// a record that took over is probed and run alone, after the records that share a call.
 ///
-/// A panic, and a cut-off at the stop point, leave it unknown for each of them whether it took effect. So does a number of
-/// verdicts that is not that of the records.
+/// If the function panics or is cancelled at the stop point, the outcome of each of its records is unknown. The same
+/// applies if the number of verdicts differs from the number of records.
 ///
 /// ```
 /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::bulk};
@@ -144,12 +144,12 @@ where
     }
 }
 
-/// Nobody knows which verdict is whose.
+/// Returns the error for verdicts that cannot be assigned to the records.
 pub(super) fn miscounted(verdicts: usize, records: usize) -> Failure {
     Failure::unknown(format!("the handler must give one verdict for each record, and gave {verdicts} for {records}"))
 }
 
-/// The verdict of a record that was handed over alone.
+/// Returns the verdict of a record that was passed alone.
 fn only<R>(mut verdicts: Vec<Result<R, Failure>>) -> Result<R, Failure> {
     let count = verdicts.len();
     verdicts.pop().filter(|_| count == 1).unwrap_or_else(|| Err(miscounted(count, 1)))

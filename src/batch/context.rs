@@ -1,4 +1,4 @@
-//! The context of a record: its handler's view of the record, the claim and the time left.
+//! The handler's view of its record, its claim and the time left.
 
 use std::{
     fmt,
@@ -14,7 +14,8 @@ use crate::{
     idempotency::{claim::Claim, engine::Commit},
 };
 
-/// What a handler can know about its record besides the payload. Cheap to clone; it may be sent to other tasks.
+/// The metadata, the claim and the time left of a record, for its handler. Cheap to clone, and can be sent to other
+/// tasks.
 #[derive(Clone)]
 pub struct RecordContext {
     pub(crate) record: Arc<RecordInfo>,
@@ -22,7 +23,7 @@ pub struct RecordContext {
     pub(crate) claim: Option<Claim>,
     pub(crate) stop: Timestamp,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Takes the transaction of a handler that has one.
+    /// Receives the transaction of a transactional handler.
     pub(crate) transaction: Option<TransactionSlot>,
 }
 
@@ -32,29 +33,29 @@ impl RecordContext {
         &self.record
     }
 
-    /// The claim under which the handler runs; `None` where it runs unprotected. Its key is the same in every run of the
-    /// operation, and can serve as the idempotency key of the calls that the handler makes.
+    /// Returns the claim under which the handler runs, or `None` if it runs unprotected. Its key is the same in every
+    /// run of the operation, and can serve as the idempotency key of the calls that the handler makes.
     pub fn claim(&self) -> Option<&Claim> {
         self.claim.as_ref()
     }
 
-    /// Whether an earlier run ended without an outcome, so that the operation may already have taken effect.
+    /// Returns whether an earlier run ended without an outcome, so that the operation may already have taken effect.
     pub fn took_over(&self) -> bool {
         self.claim.as_ref().is_some_and(Claim::took_over)
     }
 
-    /// The time at which the handler is cancelled if it is still running.
+    /// Returns the time at which the handler is cancelled if it is still running.
     pub fn stop_point(&self) -> Timestamp {
         self.stop
     }
 
-    /// How much time the handler has until then.
+    /// Returns the time left until the [stop point](Self::stop_point).
     pub fn time_left(&self) -> Duration {
         self.stop.since(self.clock.now())
     }
 
-    /// Comes to its end when the handler is cancelled. The handler itself need not ask: its future is dropped then. What it
-    /// has spawned goes on, unprotected, unless it stops by this.
+    /// Completes when the handler is cancelled. The handler itself need not wait for this, because its future is
+    /// dropped. Tasks that it has spawned continue unprotected unless they stop here.
     ///
     /// ```
     /// # async fn work() {}
@@ -68,13 +69,13 @@ impl RecordContext {
     /// # }
     /// ```
     pub async fn cancelled(&self) {
-        // An execution environment that was frozen wakes late or early.
+        // After a freeze, an execution environment may wake late or early.
         while !self.time_left().is_zero() {
             tokio::time::sleep(self.time_left()).await;
         }
     }
 
-    /// The invocation's context.
+    /// Returns the Lambda context of the invocation.
     pub fn lambda(&self) -> &Context {
         &self.lambda
     }
@@ -89,7 +90,7 @@ impl fmt::Debug for RecordContext {
     }
 }
 
-/// Where a handler leaves its transaction for what ends its run.
+/// A slot that passes a handler's transaction to the code that ends its run.
 #[derive(Clone, Default)]
 pub(crate) struct TransactionSlot(Arc<Mutex<Option<Box<dyn Commit>>>>);
 

@@ -1,4 +1,4 @@
-//! Dead-letters records that no retry can help, with what went wrong.
+//! Dead-letters records that no retry can help.
 
 use std::{fmt::Debug, sync::Arc};
 
@@ -10,14 +10,14 @@ use crate::{
     record::KeyHash,
 };
 
-/// The destination of records that no retry can help, before they are acknowledged: a dead-letter queue, for instance.
+/// The destination of records that no retry can help, such as a dead-letter queue, before they are acknowledged.
 ///
-/// Set by [`BatchService::dead_letters`](super::BatchService::dead_letters). It may be called for several records at once.
+/// Set by [`BatchService::dead_letters`](super::BatchService::dead_letters). Several calls may run concurrently.
 ///
 /// ```
 /// use lambda_once::{BoxError, BoxFuture, batch::{DeadLetter, DeadLetters}};
 ///
-/// /// Writes them to the log.
+/// /// Writes dead letters to the log.
 /// #[derive(Debug)]
 /// struct Log;
 ///
@@ -31,12 +31,13 @@ use crate::{
 /// }
 /// ```
 pub trait DeadLetters: Debug + Send + Sync + 'static {
-    /// Dead-letters a record, which is acknowledged if this succeeds. If it fails, or takes until half of the reserve is used
-    /// up, the record is reported as failed: it is not lost, and may be dead-lettered twice. Without time left it is not called.
+    /// Dead-letters a record, which is acknowledged if this succeeds. If it fails, or takes until half of the reserve
+    /// is used up, the record is reported as failed. It is not lost, but may be dead-lettered twice. This is not called
+    /// if there is no time left.
     ///
-    /// It is called again for a record that is acknowledged and delivered again all the same: one of Amazon MQ each time that
-    /// another message of the event fails, and one of a Kinesis or DynamoDB stream behind the checkpoint, where keys run side by
-    /// side (`StreamOrder::Key`, `StreamOrder::None`).
+    /// It is called again for a record that is acknowledged and still delivered again. That happens to an Amazon MQ
+    /// message each time that another message of the event fails, and to a record of a Kinesis or DynamoDB stream
+    /// behind the checkpoint if keys run side by side (`StreamOrder::Key`, `StreamOrder::None`).
     ///
     /// # Errors
     ///
@@ -50,21 +51,21 @@ impl<L: DeadLetters + ?Sized> DeadLetters for Arc<L> {
     }
 }
 
-/// A record to dead-letter: no retry can help it, or none will be made.
+/// A record to dead-letter, because no retry can help it or none will be made.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct DeadLetter<'a> {
-    /// What its source says of it.
+    /// The record's metadata from its source.
     pub record: &'a RecordInfo,
-    /// Its body.
+    /// The record's body.
     pub body: &'a [u8],
-    /// Its key, as the store has it, if one was found.
+    /// The record's key as stored, if one was found.
     pub key: Option<KeyHash>,
-    /// The outcome of its operation, or the error that kept it from being decided.
+    /// The outcome of its operation, or the error that prevented one.
     pub outcome: Result<OutcomeKind, ErrorKind>,
-    /// The name of that, such as `failed` or `invalid_payload`.
+    /// The name of the outcome or error, such as `failed` or `invalid_payload`.
     pub reason: &'static str,
-    /// What went wrong, in words; those of a handler's error are its own.
+    /// The error's text. A handler's error is given in the handler's own words.
     pub error: Option<&'a str>,
 }
 

@@ -1,4 +1,4 @@
-//! Handlers: async functions of a record, and wrappers around them.
+//! Handlers of one record, and wrappers around them.
 
 use std::future::Future;
 
@@ -13,14 +13,14 @@ use crate::{
 
 /// A handler of one record: an async function of the decoded body, or of the body and its [`RecordContext`].
 ///
-/// `Args` only tells the forms apart; it is inferred.
+/// `Args` only distinguishes the forms, and is inferred.
 ///
 /// # Wrappers
 ///
-/// A custom type can implement it around another handler, whose [`call`](Self::call) it makes. It gets one record at a time, whatever
-/// the inner handler takes, and no transaction. So wrap the function that [`bulk`](super::bulk) or
-/// [`in_transaction`](super::in_transaction) is given, and not the handler that it returns: the one of `in_transaction` refuses to
-/// run inside another.
+/// A custom type can implement it around another handler whose [`call`](Self::call) it makes. It gets one record at a
+/// time, whatever the inner handler takes, and no transaction. So wrap the function that is passed to
+/// [`bulk`](super::bulk) or [`in_transaction`](super::in_transaction), not the handler that these return. The handler
+/// of `in_transaction` refuses to run inside another.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler of records",
     label = "not a handler",
@@ -32,20 +32,22 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     /// The handler's result, stored as JSON.
     type Output: Serialize + Send + 'static;
 
-    /// The form of the handler. The type has no name outside the crate, so custom handlers keep the default.
+    /// The form of the handler. The type cannot be named outside the crate, so custom handlers keep the default.
     #[doc(hidden)]
     const FORM: Form = Form::ONE;
 
     /// Handles one record.
     fn call(&self, payload: T, context: RecordContext) -> impl Future<Output = Result<Self::Output, Failure>> + Send;
 
-    /// Returns how many records [`call_all`](Self::call_all) takes at once. Called only if the form says so.
+    /// Returns the number of records that [`call_all`](Self::call_all) takes. Called only if the form has
+    /// `takes_several`.
     #[doc(hidden)]
     fn several(&self) -> Several {
         Several::ONE
     }
 
-    /// Handles several records: a verdict for each, in their order. Called only if the form says so.
+    /// Handles several records and returns a verdict for each, in their order. Called only if the form has
+    /// `takes_several`.
     #[doc(hidden)]
     fn call_all(
         &self,
@@ -63,13 +65,13 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
         }
     }
 
-    /// Returns the store in whose transactions it writes. Called only if the form says that it writes in one.
+    /// Returns the store in whose transactions it writes. Called only if the form has `in_transaction`.
     #[doc(hidden)]
     fn store(&self) -> Option<StoreId> {
         None
     }
 
-    /// Looks whether an earlier run of the record took effect. Called only if the form says so.
+    /// Checks whether an earlier run of the record took effect. Called only if the form has `probes`.
     #[doc(hidden)]
     fn probe(
         &self,
@@ -83,11 +85,11 @@ pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
 /// The form of a handler. It is a constant, so that a function's binary has no code for the other forms.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
-    /// It may take several records at once, as [`Several`] says.
+    /// Whether it takes several records in one call, up to `Several::most`.
     pub(super) takes_several: bool,
-    /// It writes in transactions of its store.
+    /// Whether it writes in transactions of its store.
     pub(super) in_transaction: bool,
-    /// It has a probe.
+    /// Whether it has a probe.
     pub(super) probes: bool,
 }
 
@@ -101,7 +103,7 @@ impl Form {
 #[derive(Clone, Copy, Debug)]
 pub struct Several {
     pub(super) most: usize,
-    /// Whether they may be of one order, and stand in that order: see [`Bulk::consecutive`](super::Bulk::consecutive).
+    /// Whether they may share an order, in that order: see [`Bulk::consecutive`](super::Bulk::consecutive).
     pub(super) are_consecutive: bool,
 }
 
@@ -109,9 +111,10 @@ impl Several {
     pub(super) const ONE: Self = Self { most: 1, are_consecutive: false };
 }
 
-/// The same function, if it is a handler of records; else the compiler says what it lacks.
+/// Returns the same function, and makes the compiler report each bound that it misses as a handler of records.
 ///
-/// A function that is no [`Handler`] gives one message, whatever is wrong with it. Here each bound stands alone.
+/// A function that is not a [`Handler`] gets one error message, whatever the cause. Here each bound is checked
+/// separately.
 ///
 /// ```
 /// # #[cfg(feature = "sqs")] {
@@ -136,7 +139,7 @@ where
     function
 }
 
-/// As [`handler`], for a function of the body and its [`RecordContext`].
+/// Equivalent of [`handler`] for a function of the body and its [`RecordContext`].
 pub fn handler_with_context<F, T, Fut, R, E>(function: F) -> F
 where
     F: Fn(T, RecordContext) -> Fut + Clone + Send + Sync + 'static,

@@ -1,11 +1,11 @@
-//! Deliveries that are no work.
+//! Ignores deliveries that need no processing.
 
 use std::{fmt, sync::Arc};
 
 use super::{BatchService, Source};
 use crate::key::delivery::Delivery;
 
-/// A function of the user's that says which deliveries are no work.
+/// A user's function that selects the deliveries to ignore.
 #[derive(Clone)]
 pub(super) struct Ignore(Arc<dyn Fn(&Delivery<'_>) -> bool + Send + Sync>);
 
@@ -14,7 +14,7 @@ impl Ignore {
         Self(Arc::new(is_no_work))
     }
 
-    /// Whether the delivery is no work. It may panic.
+    /// Returns whether to ignore the delivery. May panic.
     pub(super) fn applies(&self, delivery: &Delivery<'_>) -> bool {
         (self.0)(delivery)
     }
@@ -27,9 +27,10 @@ impl fmt::Debug for Ignore {
 }
 
 impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
-    /// Acknowledges what is no work, such as a broker's test message: for each delivery of which `is_no_work` holds nothing is
-    /// decoded, claimed or run, and its outcome is [`Ignored`](crate::OutcomeKind::Ignored). It should not block. If it panics, the record
-    /// is reported ([`ErrorKind::Decode`](crate::ErrorKind::Decode)).
+    /// Ignores deliveries for which `is_no_work` returns `true`, such as a broker's test message. Nothing is decoded,
+    /// claimed or run, the record is acknowledged, and its outcome is [`Ignored`](crate::OutcomeKind::Ignored). The
+    /// function should not block. If it panics, the record is reported
+    /// ([`ErrorKind::Decode`](crate::ErrorKind::Decode)).
     ///
     /// ```
     /// use lambda_once::{Failure, Idempotency, Key, MemoryStore};

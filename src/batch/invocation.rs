@@ -1,4 +1,4 @@
-//! An invocation, from event to answer.
+//! Processes an invocation, from event to response.
 
 use std::{
     sync::Arc,
@@ -27,25 +27,25 @@ use crate::{
     telemetry::{EntryPoint, spans},
 };
 
-/// The answer to a batch, and a report of each of its records.
+/// The response to a batch, and a report of each of its records.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Processed<R> {
-    /// What Lambda is told.
+    /// The response to Lambda.
     pub response: Result<R, Error>,
-    /// One report for each record, in the order of the event; of Kafka in the order in which they are handled
+    /// One report per record, in the order of the event, or for Kafka in the order of processing
     /// ([`RecordReport::index`]). Empty if the service failed before anything was claimed.
     pub records: Vec<RecordReport>,
 }
 
 impl<R> Processed<R> {
-    /// The outcome of each record, in the order of [`records`](Self::records).
+    /// Returns the outcome of each record, in the order of [`records`](Self::records).
     pub fn outcomes(&self) -> Vec<Result<OutcomeKind, ErrorKind>> {
         self.records.iter().map(|report| report.outcome).collect()
     }
 
-    /// The ids of the reported records, in the order of [`records`](Self::records). That of a RabbitMQ message without one is
-    /// empty.
+    /// Returns the ids of the reported records, in the order of [`records`](Self::records). The id of a RabbitMQ
+    /// message without one is empty.
     pub fn reported(&self) -> Vec<&str> {
         self.records.iter().filter(|report| report.reported).map(|report| report.record.id()).collect()
     }
@@ -58,8 +58,8 @@ where
     T: Send + 'static,
     Args: 'static,
 {
-    /// Handles one event as under [`lambda_runtime::run`], and returns the answer with one report for each record, in the
-    /// order of the event: for tests, and for functions that use the reports before they answer.
+    /// Processes one event as under [`lambda_runtime::run`], and returns the response with one report for each record.
+    /// For tests, and for functions that use the reports before they respond.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -83,7 +83,7 @@ where
 
     /// # Errors
     ///
-    /// Those by which nothing was claimed.
+    /// Errors that occur before anything is claimed.
     async fn handle(self, event: LambdaEvent<S::Event>) -> Result<Processed<S::Response>, Error> {
         self.check()?;
         let Self { source, engine, key, handler, decode, options, .. } = self;
@@ -119,8 +119,8 @@ where
     }
 }
 
-/// Whether any record could begin at all. If not, none could in another invocation either, and each would spend the
-/// deliveries of the batch.
+/// Checks that there is time for any record to begin. If not, no later invocation has it either, and each would use up
+/// a delivery of the batch.
 fn check_time(now: Timestamp, window: Window, expected: Option<Duration>) -> Result<(), Error> {
     let expected = expected.unwrap_or_default();
     if now < window.stop && now.after(expected) <= window.stop {
@@ -134,7 +134,7 @@ fn check_time(now: Timestamp, window: Window, expected: Option<Duration>) -> Res
     Err(Error::new(ErrorKind::Config, ErrorStatus::Temporary, "receive", message))
 }
 
-/// What Lambda is told.
+/// Builds the response to Lambda.
 fn respond<S: Source>(
     source: &S,
     rest: S::Rest,
@@ -148,7 +148,7 @@ fn respond<S: Source>(
         Some(format!("{} of the batch's {count} records failed", failed.len()))
     } else if count > 0 && failed.len() == count {
         let is_of_store = |report: &RecordReport| report.outcome.is_err_and(ErrorKind::is_of_store);
-        // Records behind one that the store did not decide, or for which its errors left no time, did not get as far.
+        // Records behind one that failed in the store, or for which store errors left no time, did not get as far.
         let is_behind =
             |report: &RecordReport| matches!(report.outcome, Ok(OutcomeKind::Skipped | OutcomeKind::NotStarted));
         let store_error = || {

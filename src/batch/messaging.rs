@@ -1,6 +1,6 @@
-//! The origin of a record, as traces name it.
+//! Describes the origin of a record for traces.
 
-/// Where a record comes from, as traces name it.
+/// The origin of a record in traces.
 ///
 /// The names are those of OpenTelemetry's
 /// [conventions for messaging](https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/).
@@ -16,47 +16,47 @@
 pub struct Messaging<'a> {
     /// `messaging.system`: the product.
     pub system: &'a str,
-    /// `messaging.destination.name`: the name of the queue, the topic or the stream, if the record has it.
+    /// `messaging.destination.name`: the name of the queue, topic or stream, if the record has it.
     pub destination: Option<&'a str>,
-    /// `messaging.destination.partition.id`: the partition or the shard, if there are any.
+    /// `messaging.destination.partition.id`: the partition or shard, if there is one.
     pub partition: Option<&'a str>,
-    /// `faas.trigger`: the kind of event that it is to a function.
+    /// `faas.trigger`: the kind of event that triggers the function.
     pub trigger: Trigger,
 }
 
 impl<'a> Messaging<'a> {
-    /// A record of this product: a message, unless another [trigger](Self::with_trigger) follows.
+    /// Creates a record of this product. It is a message unless another [trigger](Self::with_trigger) is set.
     pub const fn new(system: &'a str) -> Self {
         Self { system, destination: None, partition: None, trigger: Trigger::PubSub }
     }
 
-    /// The queue, the topic or the stream: its name, or its ARN, from which the name is taken.
+    /// Sets the queue, topic or stream by its name, or by its ARN, from which the name is taken.
     #[must_use]
     pub fn with_destination(self, name_or_arn: &'a str) -> Self {
         Self { destination: Some(name_in_arn(name_or_arn)), ..self }
     }
 
-    /// The partition or the shard.
+    /// Sets the partition or shard.
     #[must_use]
     pub const fn with_partition(mut self, id: &'a str) -> Self {
         self.partition = Some(id);
         self
     }
 
-    /// The kind of event that it is to a function.
+    /// Sets the kind of event that triggers the function.
     #[must_use]
     pub const fn with_trigger(mut self, trigger: Trigger) -> Self {
         self.trigger = trigger;
         self
     }
 
-    /// A record of this product from this destination, if that is known.
+    /// Creates a record of this product from this destination, if known.
     pub(super) fn of(system: &'a str, destination: Option<&'a str>) -> Self {
         Self { destination: destination.map(name_in_arn), ..Self::new(system) }
     }
 }
 
-/// The kinds of events that start a function: the values of `faas.trigger`, but for HTTP.
+/// The kinds of events that trigger a function: the values of `faas.trigger`, except HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trigger {
@@ -71,7 +71,7 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// OpenTelemetry's name for it.
+    /// Returns OpenTelemetry's name of the trigger.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::PubSub => "pubsub",
@@ -82,8 +82,8 @@ impl Trigger {
     }
 }
 
-/// The name in `arn:partition:service:region:account:name`, where the name may have a type before it and parts behind it:
-/// `stream/name`, `table/name/stream/time`, `topic:subscription`.
+/// Returns the name in `arn:partition:service:region:account:name`. A type may precede the name and further parts may
+/// follow it: `stream/name`, `table/name/stream/time`, `topic:subscription`.
 fn name_in_arn(arn: &str) -> &str {
     let Some(resource) = arn.strip_prefix("arn:").and_then(|rest| rest.splitn(5, ':').nth(4)) else { return arn };
     match resource.split_once('/') {
@@ -96,7 +96,7 @@ fn name_in_arn(arn: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// The ARNs are those of AWS's documentation.
+    /// The ARNs are from the AWS documentation.
     #[test]
     fn destinations_are_named_by_the_name_in_their_arn() {
         for (arn, name) in [

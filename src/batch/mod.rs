@@ -1,30 +1,30 @@
-//! Queues and streams: every record of a batch is an operation of its own.
+//! Makes every record of a queue's or stream's batch a separate idempotent operation.
 //!
-//! [`Idempotency::sqs`](crate::Idempotency::sqs) and its siblings make a service for [`lambda_runtime::run`] of a handler
-//! for one record. Each record gets its own verdict, and the answer tells Lambda what to deliver again: by ids for SQS, by
-//! a checkpoint for [Kinesis](kinesis) and [DynamoDB streams](dynamodb), by offsets for [Kafka](kafka). [Amazon MQ](mq),
-//! [SNS](sns) and [EventBridge](eventbridge) take success or an error.
+//! [`Idempotency::sqs`](crate::Idempotency::sqs) and its siblings turn a handler of one record into a service for
+//! [`lambda_runtime::run`]. Each record gets its own verdict, and the response lists the records to deliver again, by
+//! ids for SQS, by a checkpoint for [Kinesis](kinesis) and [DynamoDB streams](dynamodb), by offsets for [Kafka](kafka).
+//! For [Amazon MQ](mq), [SNS](sns) and [EventBridge](eventbridge) the response is success or an error.
 //! [`Idempotency::batch`](crate::Idempotency::batch) is for a custom [`Source`].
 //!
 //! | outcome of the record | source |
 //! |---|---|
 //! | executed, replayed, took over, recovered, superseded | acknowledged |
-//! | ignored: no work | acknowledged |
-//! | executed, but not recorded | acknowledged: the work is done |
-//! | failed for now, unknown, panicked, cancelled, lease lost | reported |
-//! | in progress elsewhere, not started, skipped, store in trouble, not decoded for now | reported |
+//! | ignored | acknowledged |
+//! | executed, but not recorded | acknowledged, because the work is done |
+//! | failed transiently, unknown, panicked, cancelled, lease lost | reported |
+//! | in progress elsewhere, not started, skipped, store error, transient decoding error | reported |
 //! | abandoned | reported, or dead-lettered [by choice](BatchService::dead_letter_abandoned) and acknowledged |
-//! | failed for good, now or before; mismatch; no key; undecodable body | by [`PermanentFailures`], or dead-lettered ([`DeadLetters`]) and acknowledged |
+//! | failed permanently, now or before; mismatch; no key; undecodable body | by [`PermanentFailures`], or dead-lettered ([`DeadLetters`]) and acknowledged |
 //!
-//! The event source mapping must have `FunctionResponseTypes: [ReportBatchItemFailures]`, where it can: without it Lambda
-//! ignores the answer, and deletes or passes over the records that failed.
+//! The event source mapping must have `FunctionResponseTypes: [ReportBatchItemFailures]` if it supports that. Without
+//! it Lambda ignores the response, and deletes or skips the records that failed.
 //!
-//! Records fail one by one, but for those behind a failed one in an order. A record that cannot be expected to end in time is
-//! not started; it is reported, and its claim is released. Nothing is spawned: when the service answers, nothing of it is left
-//! running.
+//! Records fail one by one, except those behind a failed record in the same order. A record that is not expected to
+//! finish in time does not start. It is reported, and its claim is released. Nothing is spawned, so nothing is left
+//! running when the service returns.
 //!
-//! `docs/internals/protocol.md` in the repository states the rules, B1 to B12: order, time, waits, dead letters, and claims ahead of the
-//! work. `docs/sqs.md` and `docs/streams.md` say what they mean for queues and for streams.
+//! `docs/internals/protocol.md` in the repository contains the rules, B1 to B12: order, time, waits, dead letters, and
+//! claims ahead of the work. `docs/sqs.md` and `docs/streams.md` describe their effects for queues and streams.
 
 mod bulk;
 mod context;

@@ -1,11 +1,11 @@
-//! Observers of records.
+//! Passes the report of each record to a user's observer.
 
 use std::{fmt, sync::Arc};
 
 use super::RecordReport;
 use crate::idempotency::guard::catch_panic;
 
-/// A function of the user's that is told of each record.
+/// A user's function that receives the report of each record.
 #[derive(Clone)]
 pub(super) struct Observer(Arc<dyn Fn(&RecordReport) + Send + Sync>);
 
@@ -14,7 +14,7 @@ impl Observer {
         Self(Arc::new(observe))
     }
 
-    /// Whatever it does, it changes nothing.
+    /// Calls the function. If it panics, the panic is logged.
     pub(super) fn observe(&self, report: &RecordReport) {
         if catch_panic(|| (self.0)(report)).is_none() {
             tracing::error!(target: "lambda_once", message_id = report.record.id(), "the observer of records panicked");

@@ -1,4 +1,4 @@
-//! The options of a service: failures, waits, time.
+//! The options of a service for failures, waits and time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,46 +11,46 @@ use super::{
 };
 use crate::key::{order_selector::OrderSelector, payload::Payload, selector::Key};
 
-/// What happens to a record that no retry can help: its handler failed for good, now or in an earlier delivery; its key
-/// belongs to another payload, or is missing; its body cannot be decoded.
+/// The response to a record that no retry can help: its handler failed permanently, now or in an earlier delivery, its
+/// key belongs to a different payload or is missing, or its body cannot be decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PermanentFailures {
-    /// It is reported as failed. SQS delivers it again until its `maxReceiveCount` is reached, and then moves it to the
-    /// dead-letter queue; a stream tries until its retries are used up, and what is behind it waits.
+    /// Reports it as failed. SQS delivers it again until its `maxReceiveCount` is reached, and then moves it to the
+    /// dead-letter queue. A stream retries until its retries are used up, and the records behind it wait.
     #[default]
     Report,
-    /// It is acknowledged, and not delivered again. What went wrong is in the log only.
+    /// Acknowledges it, so that it is not delivered again. The error is in the log only.
     Acknowledge,
 }
 
-/// What a failure blocks where records have an order.
+/// The records that a failure blocks if they are ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnFailure {
-    /// The records behind it in its group: a FIFO queue's message group, a shard, a partition. Other groups go on.
+    /// The records behind it in its FIFO message group, shard or partition. Other groups continue.
     #[default]
     StopGroup,
-    /// Every record that has not been started.
+    /// All records that have not started.
     StopBatch,
 }
 
-/// What the answer is when every record of a batch failed.
+/// The response when every record of a batch failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FullBatchFailure {
-    /// All of them are listed, as when some failed. Lambda counts the invocation as a success.
+    /// Lists all of them, as when only some failed. Lambda counts the invocation as a success.
     #[default]
     Report,
-    /// The invocation fails with [`ErrorKind::Batch`](crate::ErrorKind::Batch), so that it shows in Lambda's error metric. The
-    /// queue delivers the whole batch again either way; after errors Lambda may poll more slowly.
+    /// Fails the invocation with [`ErrorKind::Batch`](crate::ErrorKind::Batch), so that it shows in Lambda's error
+    /// metric. The queue delivers the whole batch again either way. After errors Lambda may poll more slowly.
     Error,
-    /// The same, but only if the store kept each record from being decided: it refused, failed or did not answer. A dead store then
-    /// shows in Lambda's error metric, and messages that fail by themselves do not.
+    /// Fails the invocation only if every record failed because of the store, which refused, failed or did not respond.
+    /// An unavailable store then shows in Lambda's error metric, and messages that fail by themselves do not.
     StoreError,
 }
 
-/// How long a record waits for a claim that is held elsewhere, unless a setting says otherwise.
+/// The default limit of a record's wait for a claim that is held elsewhere.
 const WAIT_UP_TO: Duration = Duration::from_secs(20);
 
 /// The settings of a batch.
@@ -71,7 +71,7 @@ pub(super) struct Options {
     pub(super) dead_letter_abandoned: bool,
     pub(super) wait_up_to: Duration,
     pub(super) redelivery: Option<Arc<dyn Redelivery>>,
-    /// Where the records stand in the order of their entities, if they have one.
+    /// Selects the entity and the sequence of each record, if records are ordered.
     pub(super) order: Option<OrderSelector>,
     /// Selects the label of each record.
     pub(super) label: Option<Key>,
@@ -102,12 +102,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What of a batch the answer tells apart.
+    /// Returns the failures that the response can distinguish.
     pub(super) fn answer<S: Source>(&self) -> FailureReporting {
         if self.all_or_error { FailureReporting::AllOrNothing } else { S::REPORTING }
     }
 
-    /// Whether a record that is in progress elsewhere is waited for although it has no order.
+    /// Returns whether an unordered record that is in progress elsewhere is waited for.
     pub(super) fn waits_for_lease<S: Source>(&self) -> bool {
         S::WAITS_FOR_LEASE || self.all_or_error
     }

@@ -1,4 +1,4 @@
-//! Keeps each record as the event has it.
+//! Keeps a copy of each raw record.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -10,13 +10,14 @@ use super::{
 };
 use crate::error::Error;
 
-/// A source whose records can be kept as the event has them, by [`BatchService::with_raw`]: each one of this crate, and custom
-/// ones whose records are `Clone`. It cannot be named outside the crate, and so not be implemented.
+/// A source whose records can be kept as received in the event, by [`BatchService::with_raw`]. It is implemented by
+/// every source of this crate, and by custom ones whose records are `Clone`. It cannot be named or implemented outside
+/// the crate.
 pub trait KeepsRaw: Source {
-    /// The same source, which keeps them.
+    /// The same source, with its raw records kept.
     type Raw: Source<Body = Self::Body>;
 
-    /// Keeps them.
+    /// Returns the source with its raw records kept.
     fn keeping_raw(self) -> Self::Raw;
 }
 
@@ -32,7 +33,7 @@ where
     }
 }
 
-/// A source of which the records are kept as the event has them, by a copy. Made by
+/// A source that keeps a copy of each record as received in the event. Made by
 /// [`BatchService::with_raw`](super::BatchService::with_raw).
 #[derive(Clone, Debug)]
 pub struct KeepRaw<S>(S);
@@ -79,15 +80,15 @@ where
 }
 
 impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
-    /// Keeps each record as the event has it, for [`RecordInfo::raw`](super::RecordInfo::raw): for what the types of this
-    /// crate leave out. Each is copied for that, body included. It is called after the settings that a source has of its own, such
-    /// as `order`, and before [`envelope`](Self::envelope).
+    /// Keeps each record as received in the event, for [`RecordInfo::raw`](super::RecordInfo::raw), to access fields
+    /// that the types of this crate omit. Each record is copied, including its body. Call it after source-specific
+    /// settings, such as `order`, and before [`envelope`](Self::envelope).
     ///
     /// | source | type of the raw record |
     /// |---|---|
     /// | SQS | `aws_lambda_events::sqs::SqsMessage` |
-    /// | Kinesis, DynamoDB streams, Kafka, Amazon MQ, SNS, EventBridge | [`RawRecord`](super::RawRecord): its JSON |
-    /// | a custom one whose records are `Clone` | [`Source::Record`] |
+    /// | Kinesis, DynamoDB streams, Kafka, Amazon MQ, SNS, EventBridge | [`RawRecord`](super::RawRecord) (its JSON) |
+    /// | a custom source whose records are `Clone` | [`Source::Record`] |
     ///
     /// ```
     /// # #[cfg(feature = "sqs")] {

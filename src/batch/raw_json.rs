@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind, ErrorStatus};
 
 /// A source whose events list their records in JSON.
 pub trait JsonRecords: Source<Event: DeserializeOwned> {
-    /// The records of an event, in the order of [`split`](Source::split).
+    /// Returns the records of an event, in the order of [`split`](Source::split).
     ///
     /// # Errors
     ///
@@ -25,7 +25,7 @@ pub trait JsonRecords: Source<Event: DeserializeOwned> {
     fn json_records(event: &RawValue) -> serde_json::Result<Vec<Box<RawValue>>>;
 }
 
-/// A record as the event has it, in JSON. Of Amazon MQ it is the message, of EventBridge the event.
+/// A record as received in the event, in JSON. For Amazon MQ it is the message, for EventBridge the event.
 ///
 /// ```
 /// use lambda_once::{Classify, Failure, Idempotency, Key, MemoryStore, RecordContext, batch::RawRecord};
@@ -44,7 +44,7 @@ pub trait JsonRecords: Source<Event: DeserializeOwned> {
 /// # assert!(service.validate().is_ok());
 /// ```
 ///
-/// The builders of `testing` make no event for such a service. A test gives its JSON instead:
+/// The builders of `testing` cannot make events for such a service, so tests provide the JSON:
 ///
 /// ```
 /// # #[cfg(feature = "testing")]
@@ -66,16 +66,16 @@ pub trait JsonRecords: Source<Event: DeserializeOwned> {
 pub struct RawRecord(Box<RawValue>);
 
 impl RawRecord {
-    /// Its JSON, byte for byte.
+    /// Returns the record's JSON, byte for byte.
     pub fn as_json(&self) -> &str {
         self.0.get()
     }
 
-    /// The record as another type, such as one of `aws_lambda_events`.
+    /// Decodes the record as another type, such as one of `aws_lambda_events`.
     ///
     /// # Errors
     ///
-    /// If the type does not take it. The error may quote the record.
+    /// If the record is not valid for the type. The error may quote the record.
     pub fn decode<'a, T: Deserialize<'a>>(&'a self) -> serde_json::Result<T> {
         serde_json::from_str(self.as_json())
     }
@@ -88,7 +88,7 @@ impl fmt::Debug for RawRecord {
     }
 }
 
-/// An event, and its JSON: what a service takes whose records are kept as JSON.
+/// An event with its JSON, for services that keep records as JSON.
 pub struct RawEvent<E> {
     event: E,
     json: Box<RawValue>,
@@ -109,7 +109,7 @@ impl<E: fmt::Debug> fmt::Debug for RawEvent<E> {
     }
 }
 
-/// A source of which the records are kept as the event has them, in JSON. Made by
+/// A source that keeps each record as received in the event, in JSON. Made by
 /// [`BatchService::with_raw`](super::BatchService::with_raw).
 #[derive(Clone, Debug)]
 pub struct KeepJson<S>(S);
@@ -162,7 +162,7 @@ impl<S: JsonRecords> Source for KeepJson<S> {
     }
 }
 
-/// The records of an event that lists them as `Records`.
+/// Returns the records of an event that lists them as `Records`.
 pub(super) fn listed(event: &RawValue) -> serde_json::Result<Vec<Box<RawValue>>> {
     #[derive(Deserialize)]
     struct Event {
@@ -173,7 +173,7 @@ pub(super) fn listed(event: &RawValue) -> serde_json::Result<Vec<Box<RawValue>>>
     serde_json::from_str::<Event>(event.get()).map(|event| event.records)
 }
 
-/// Has a source keep its records by their JSON.
+/// Implements [`KeepsRaw`](crate::batch::raw::KeepsRaw) for a source by the JSON of its records.
 macro_rules! keeps_json {
     ($source:ty, $records:expr) => {
         impl $crate::batch::raw_json::JsonRecords for $source {

@@ -1,21 +1,21 @@
-//! The metadata of a record: id, source, attributes, headers.
+//! The metadata of a record: id, source, attributes and headers.
 
 use std::{any::Any, borrow::Cow, collections::HashMap, fmt, sync::Arc};
 
 use crate::key::delivery::MessageMetadata;
 
-/// What a source says of a record: its id, and what stands on its outside.
+/// The metadata of a record, such as its id, attributes and headers.
 #[derive(Clone)]
 pub struct RecordInfo {
     id: String,
     source: Option<String>,
-    /// Whether the id is unique within its source only.
+    /// Whether the id is unique only within its source.
     is_local: bool,
     receive_count: Option<u32>,
     receipt: Option<String>,
     attributes: Attributes,
     headers: Vec<(Cow<'static, str>, String)>,
-    /// What few records have.
+    /// Data that few records have.
     extra: Option<Box<Extra>>,
 }
 
@@ -23,13 +23,13 @@ pub struct RecordInfo {
 struct Extra {
     /// The id of the message in its envelope.
     message_id: Option<String>,
-    /// Headers that are not texts.
+    /// Binary headers.
     bytes: Vec<(String, Vec<u8>)>,
-    /// The record as the event has it, where that is kept.
+    /// The record as received in the event, if it is kept.
     raw: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-/// Texts by name: as a source gives them, or listed one by one.
+/// Texts by name, as a map from the source or listed one by one.
 #[derive(Clone, Default)]
 struct Attributes {
     listed: Vec<(Cow<'static, str>, String)>,
@@ -42,13 +42,13 @@ impl Attributes {
     }
 }
 
-/// Of several with one name the last counts.
+/// Returns the last value with this name.
 fn last<'a>(listed: &'a [(Cow<'static, str>, String)], name: &str) -> Option<&'a str> {
     listed.iter().rev().find(|(listed, _)| listed == name).map(|(_, text)| &**text)
 }
 
 impl RecordInfo {
-    /// A record with an id that no other record has, whatever queue or stream it comes from. It must be the same in every
+    /// Creates a record with an id that no other record of any queue or stream has. It must be the same in every
     /// delivery.
     pub fn new(id: impl Into<String>) -> Self {
         Self {
@@ -63,13 +63,13 @@ impl RecordInfo {
         }
     }
 
-    /// A record with an id that is unique within its source only, such as an offset in a partition. `source` must be the same
-    /// in every delivery too.
+    /// Creates a record with an id that is unique only within its source, such as an offset in a partition. `source`
+    /// must also be the same in every delivery.
     pub fn within(source: impl Into<String>, id: impl Into<String>) -> Self {
         Self { source: Some(source.into()), is_local: true, ..Self::new(id) }
     }
 
-    /// A record with an id that is unique within its source only, and this source, if the event names it.
+    /// Creates a record with an id that is unique only within its source, if the event names that.
     pub(super) fn local(source: Option<String>, id: String) -> Self {
         match source {
             Some(source) => Self::within(source, id),
@@ -77,8 +77,8 @@ impl RecordInfo {
         }
     }
 
-    /// Where it comes from: the ARN of a queue or a stream. A record that was made by [`within`](Self::within) has that as its
-    /// source, and keeps it.
+    /// Sets its origin, such as the ARN of a queue or stream. A record made by [`within`](Self::within) keeps its
+    /// source.
     #[must_use]
     pub fn with_source(mut self, source: Option<String>) -> Self {
         if !self.is_local {
@@ -87,28 +87,28 @@ impl RecordInfo {
         self
     }
 
-    /// How often it has been delivered, this delivery included.
+    /// Sets the number of its deliveries so far, including this one.
     #[must_use]
     pub fn with_receive_count(mut self, count: u32) -> Self {
         self.receive_count = Some(count);
         self
     }
 
-    /// The handle of this delivery, for calls to the source about it.
+    /// Sets the handle of this delivery, for calls to the source about it.
     #[must_use]
     pub fn with_receipt(mut self, receipt: Option<String>) -> Self {
         self.receipt = receipt;
         self
     }
 
-    /// An attribute that the source has set. Of several with one name the last counts.
+    /// Adds an attribute set by the source. If a name occurs several times, the last one counts.
     #[must_use]
     pub fn with_attribute(mut self, name: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
         self.attributes.listed.push((name.into(), text.into()));
         self
     }
 
-    /// Attributes that the source has set.
+    /// Sets the attributes set by the source.
     #[must_use]
     #[cfg(feature = "sqs")]
     pub(super) fn with_attributes(mut self, attributes: HashMap<String, String>) -> Self {
@@ -116,42 +116,43 @@ impl RecordInfo {
         self
     }
 
-    /// An attribute or a header that the sender has set. Of several with one name the last counts.
+    /// Adds an attribute or header set by the sender. If a name occurs several times, the last one counts.
     #[must_use]
     pub fn with_header(mut self, name: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
         self.headers.push((name.into(), text.into()));
         self
     }
 
-    /// An attribute or a header that the sender has set, and that is not a text. Of several with one name the last counts.
+    /// Adds a binary attribute or header set by the sender. If a name occurs several times, the last one counts.
     #[must_use]
     pub fn with_header_bytes(mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
         self.extra.get_or_insert_default().bytes.push((name.into(), bytes.into()));
         self
     }
 
-    /// The record as the event has it, for [`raw`](Self::raw).
+    /// Sets the record as received in the event, for [`raw`](Self::raw).
     #[must_use]
     pub fn with_raw(mut self, record: impl Any + Send + Sync) -> Self {
         self.extra.get_or_insert_default().raw = Some(Arc::new(record));
         self
     }
 
-    /// The id of the message in the record's envelope. No other message has it, wherever it comes from.
+    /// Sets the id of the message in the record's envelope. No other message of any source has it.
     #[must_use]
     pub fn with_message_id(mut self, id: impl Into<String>) -> Self {
         self.extra.get_or_insert_default().message_id = Some(id.into());
         self
     }
 
-    /// The id by which the source's answer and the log name the record; empty for a RabbitMQ message whose publisher has set none.
+    /// Returns the id that the response to the source and the log use. Empty for a RabbitMQ message whose publisher has
+    /// set none.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Returns the id of the message: that of the one in the record's [envelope](super::envelope), if it had one with an id, else
-    /// the record's own. The same in every delivery. Empty for a RabbitMQ message whose publisher has set none.
-    /// [`Key::message_id`](crate::Key::message_id) selects it.
+    /// Returns the id of the message: that of the message in the record's [envelope](super::envelope), if it has one,
+    /// or else the record's id. It is the same in every delivery. Empty for a RabbitMQ message whose publisher has set
+    /// none. [`Key::message_id`](crate::Key::message_id) selects it.
     pub fn message_id(&self) -> &str {
         self.inner_id().unwrap_or(&self.id)
     }
@@ -160,61 +161,62 @@ impl RecordInfo {
         self.extra.as_ref()?.message_id.as_deref()
     }
 
-    /// Returns where it comes from: the ARN of the queue or the stream; of a self-managed Kafka cluster its bootstrap servers; of a
-    /// broker its ARN and the queue; of an event its `source`.
+    /// Returns the record's origin: the ARN of a queue or stream, the bootstrap servers of a self-managed Kafka
+    /// cluster, the ARN of a broker with the queue, or the `source` of an event.
     pub fn source(&self) -> Option<&str> {
         self.source.as_deref()
     }
 
-    /// Returns how often it has been delivered, this delivery included (`ApproximateReceiveCount`); 1 if the source does not say.
+    /// Returns the number of deliveries so far, including this one (`ApproximateReceiveCount`), or 1 if the source does
+    /// not count them.
     pub fn receive_count(&self) -> u32 {
         self.receive_count.unwrap_or(1)
     }
 
-    /// Whether its source says how often it has been delivered.
+    /// Returns whether its source counts deliveries.
     pub(super) fn counts_deliveries(&self) -> bool {
         self.receive_count.is_some()
     }
 
-    /// Whether no delivery follows this one, by the source's own count.
+    /// Returns whether this is the last delivery, by the source's count.
     pub(super) fn is_last_of(&self, max_receive_count: u32) -> bool {
         self.receive_count.is_some_and(|count| count >= max_receive_count)
     }
 
-    /// The handle of this delivery, for calls to the source about it: the receipt handle of a message in SQS.
+    /// Returns the handle of this delivery for calls to the source, such as the receipt handle of an SQS message.
     pub fn receipt(&self) -> Option<&str> {
         self.receipt.as_deref()
     }
 
-    /// All attributes and headers that the sender has set, in no particular order.
+    /// Returns all attributes and headers set by the sender, in no particular order.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
         self.headers.iter().map(|(name, text)| (&**name, &**text))
     }
 
-    /// The headers that are not texts, in no particular order.
+    /// Returns the binary headers, in no particular order.
     pub fn binary_headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let bytes = self.extra.as_ref().map_or(&[][..], |extra| &extra.bytes);
         bytes.iter().map(|(name, bytes)| (&**name, &**bytes))
     }
 
-    /// The record as the event has it, if it is kept and of this type: see
+    /// Returns the record as received in the event, if it is kept and has this type. See
     /// [`BatchService::with_raw`](super::BatchService::with_raw).
     pub fn raw<R: Any>(&self) -> Option<&R> {
         self.extra.as_ref()?.raw.as_ref()?.downcast_ref()
     }
 
-    /// Returns an attribute that the source has set, such as `SentTimestamp` of a message in SQS.
+    /// Returns an attribute set by the source, such as `SentTimestamp` of an SQS message.
     pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.get(name)
     }
 
-    /// Returns an attribute or a header that the sender has set. Of an SQS message those of the types String and Number.
+    /// Returns an attribute or header set by the sender. For SQS, only attributes of the types String and Number.
     pub fn header(&self, name: &str) -> Option<&str> {
         last(&self.headers, name)
     }
 
-    /// The bytes of an attribute or a header that the sender has set, whether they are a text or not: of the type Binary in SQS
-    /// and SNS, not UTF-8 in Kafka and RabbitMQ.
+    /// Returns the bytes of an attribute or header set by the sender, text or not. Binary values are those of type
+    /// Binary in SQS and SNS, and those that are not UTF-8 in Kafka and RabbitMQ.
     pub fn header_bytes(&self, name: &str) -> Option<&[u8]> {
         let text = last(&self.headers, name).map(str::as_bytes);
         let bytes = self.extra.as_ref().map_or(&[][..], |extra| &extra.bytes);
@@ -222,7 +224,7 @@ impl RecordInfo {
     }
 }
 
-/// Shows no headers: they are the sender's.
+/// Shows no headers, because they may contain the sender's data.
 impl fmt::Debug for RecordInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecordInfo")

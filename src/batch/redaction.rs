@@ -1,6 +1,6 @@
-//! Texts of a decoder's errors, without what they quote of the body.
+//! Redacts quotations of the body from the texts of decoder errors.
 //!
-//! A text is cut before anything else, and the body is looked at once: the work grows with the body alone.
+//! A text is first cut to its maximum length, and the body is scanned once, so that the work grows only with the body.
 
 use std::{
     collections::BTreeMap,
@@ -10,11 +10,11 @@ use std::{
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
-/// Longer texts are cut.
+/// The maximum length of a text in characters.
 const MAX_CHARS: usize = 200;
 
-/// A run of this many bytes of a value is a quotation wherever it stands. A shorter one occurs in any text, and is a
-/// quotation only as a word.
+/// The length from which a run of bytes of a value counts as a quotation anywhere. A shorter run occurs in any text,
+/// and counts only as a word.
 const QUOTED_BYTES: usize = 4;
 
 const REDACTED: &str = "…";
@@ -22,11 +22,11 @@ const REDACTED: &str = "…";
 /// The number of slots of the filter that skips most of a body.
 const SLOTS: usize = 4096;
 
-/// Returns an error's text without the words that quote a value in the body: those with [`QUOTED_BYTES`] in a row of a
-/// value, and shorter ones that are a word of a value.
+/// Returns an error's text without the words that quote a value in the body: those that contain [`QUOTED_BYTES`]
+/// consecutive bytes of a value, and shorter ones that are a word of a value.
 pub(super) fn redacted(said: &dyn Display, body: &[u8]) -> String {
     let mut text = Beginning::default();
-    // What it is written into never fails, so an error is of the `Display` itself, and what it has written counts.
+    // Writing never fails, so an error comes from the `Display` itself. The part that it has written counts.
     let _ = write!(text, "{said}");
     let text = text.into_text();
     let mut quotations = Quotations::of(&text);
@@ -38,7 +38,7 @@ pub(super) fn redacted(said: &dyn Display, body: &[u8]) -> String {
     out
 }
 
-/// The beginning of a text that is written into it.
+/// A writer that keeps the beginning of a text.
 #[derive(Default)]
 struct Beginning {
     text: String,
@@ -67,7 +67,7 @@ impl Write for Beginning {
 impl Beginning {
     fn into_text(mut self) -> String {
         if self.is_cut {
-            // Of a word that is cut short, too little may be left to recognize it by.
+            // A word that is cut may be too short to recognize as a quotation.
             if let Some((rest, true)) = runs(&self.text).last()
                 && rest.len() < QUOTED_BYTES
             {
@@ -79,7 +79,7 @@ impl Beginning {
     }
 }
 
-/// A text in words and what is between them; and whether each is a word.
+/// Splits a text into words and separators, and returns whether each is a word.
 fn runs(text: &str) -> impl Iterator<Item = (&str, bool)> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -99,7 +99,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     runs(text).filter_map(|(run, is_word)| is_word.then_some(run))
 }
 
-/// The words of a text that are shorter than the shortest quotation.
+/// Returns the words of a text that are shorter than the shortest quotation.
 fn short_words(text: &str) -> impl Iterator<Item = &str> {
     words(text)
         .map(|word| word.trim_matches(['.', ':', '!', '?']))
@@ -108,9 +108,9 @@ fn short_words(text: &str) -> impl Iterator<Item = &str> {
 
 /// The parts of a text that may quote a value, and whether a value seen so far contains them.
 struct Quotations<'t> {
-    /// All that is as long as the shortest quotation.
+    /// All parts with the length of the shortest quotation.
     parts: BTreeMap<&'t [u8], bool>,
-    /// Which slots those are in.
+    /// The slots of these parts.
     slots: Vec<bool>,
     /// The words that are shorter.
     short_words: BTreeMap<&'t str, bool>,
@@ -142,7 +142,7 @@ impl<'t> Quotations<'t> {
         let mut json = serde_json::Deserializer::from_slice(body);
         let is_json = Values(self).deserialize(&mut json).and_then(|()| json.end()).is_ok();
         if !is_json {
-            // Then any part of it counts.
+            // Any part of it may be quoted.
             self.look_at(&String::from_utf8_lossy(body));
         }
     }
@@ -178,11 +178,11 @@ impl<'t> Quotations<'t> {
 
 fn slot(part: &[u8]) -> usize {
     let number = part.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
-    // The upper bits of a product depend on all of its factor.
+    // The upper bits of a product depend on all bits of its factor.
     (number.wrapping_mul(0x9E37_79B1) >> 20) as usize % SLOTS
 }
 
-/// Looks at each value in JSON: the names of members are the type's, not the sender's.
+/// Scans each value in JSON. Names of members are skipped, because they belong to the type and not to the sender.
 struct Values<'q, 't>(&'q mut Quotations<'t>);
 
 impl<'t> Values<'_, 't> {
@@ -229,7 +229,7 @@ impl<'de> Visitor<'de> for Values<'_, '_> {
     }
 
     fn visit_f64<E>(mut self, number: f64) -> Result<(), E> {
-        // Large and small ones are written in several ways.
+        // Very large and very small numbers can be written in several ways.
         if let Some(number) = Number::from_f64(number) {
             self.again().look_at(&number);
         }
@@ -337,7 +337,7 @@ mod tests {
             let mut quotations = Quotations::of(&text);
             assert!(quotations.parts.len() + quotations.short_words.len() <= text.len());
             quotations.look_at_body(body.as_bytes());
-            // Twice where most of it looked like JSON.
+            // Twice if most of it looks like JSON.
             assert!(quotations.lookups <= 4 * body.len(), "{} lookups in {}", quotations.lookups, body.len());
         }
     }

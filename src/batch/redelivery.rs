@@ -1,4 +1,4 @@
-//! When what failed is delivered again.
+//! Sets the time of redelivery of failed records.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -9,16 +9,16 @@ use crate::{
     idempotency::guard::{Unfinished, bounded},
 };
 
-/// The time limit of a call. The response, and with it the records that are done, waits for it.
+/// The time limit of a call. The response, which acknowledges the finished records, waits for it.
 const MAX_TIME: Duration = Duration::from_secs(10);
 
-/// Says when the records that failed are delivered again, before Lambda gets its answer. Set by
-/// [`BatchService::redelivery`](super::BatchService::redelivery); of SQS `VisibilityBackoff` is one.
+/// A policy that sets the time of redelivery of failed records, before Lambda gets its response. Set by
+/// [`BatchService::redelivery`](super::BatchService::redelivery). `VisibilityBackoff` implements it for SQS.
 pub trait Redelivery: Debug + Send + Sync + 'static {
-    /// Is called once for a batch in which records failed, with these, in the order of the event, and the time.
+    /// Called once for a batch with failed records, with their reports in the order of the event and the current time.
     ///
-    /// It changes no outcome, whatever it does. It is dropped after 10 s, or when the invocation's time is up, and not called after
-    /// that: Lambda's response waits for it.
+    /// It does not change any outcome. The future is dropped after 10 s or when the invocation's time is up, because
+    /// Lambda's response waits for it.
     fn delay<'a>(&'a self, failed: &'a [RecordReport], now: Timestamp) -> BoxFuture<'a, ()>;
 }
 
@@ -28,7 +28,7 @@ impl<R: Redelivery + ?Sized> Redelivery for Arc<R> {
     }
 }
 
-/// Calls it, within the time there is.
+/// Calls `redelivery` within the time limit.
 pub(super) async fn delay(
     redelivery: &Arc<dyn Redelivery>,
     failed: &[RecordReport],
@@ -39,7 +39,7 @@ pub(super) async fn delay(
         return;
     }
     let now = clock.now();
-    // The call is made inside, so that a panic in making it is caught too.
+    // The call is made inside, so that a panic in making it is also caught.
     match bounded(async { redelivery.delay(failed, now).await }, until.since(now).min(MAX_TIME)).await {
         Ok(()) => {}
         Err(Unfinished::Panicked(_)) => {

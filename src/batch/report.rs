@@ -1,4 +1,4 @@
-//! From the outcome of a record to what its source is told.
+//! Maps the outcome of a record to a report for its source.
 
 use std::{convert::Infallible, error::Error as StdError, fmt, sync::Arc};
 
@@ -16,44 +16,44 @@ use crate::{
     telemetry::{self, EntryPoint},
 };
 
-/// The outcome of a record. Its result is not needed: a queue takes none.
+/// The outcome of a record, without its result, which no queue takes.
 pub(super) type RecordOutcome = Result<Outcome<()>, Error>;
 
 /// The outcome of a record, for [observers](super::BatchService::on_record) and tests.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecordReport {
-    /// Its place among the records as they are handled, from 0: that in the event, but in Kafka the partitions are taken in
-    /// turn.
+    /// The position of the record in the order of processing, from 0. This is the order of the event, except that
+    /// Kafka's partitions take turns.
     pub index: usize,
-    /// What its source says of it.
+    /// The record's metadata from its source.
     pub record: Arc<RecordInfo>,
-    /// Its key, as the store has it; `None` if it ran unprotected, or if none was found.
+    /// The record's key as stored. `None` if it ran unprotected, or if no key was found.
     pub key: Option<KeyHash>,
-    /// The outcome of its operation, or the error that kept it from being decided.
+    /// The outcome of the operation, or the error that prevented one.
     pub outcome: Result<OutcomeKind, ErrorKind>,
-    /// The parts in which its payload differs from that on record, or from that of an earlier record of the batch, if its outcome
-    /// is [`Mismatch`](OutcomeKind::Mismatch) and they are known.
+    /// The known differences between its payload and the stored one, or that of an earlier record of the batch, if the
+    /// outcome is [`Mismatch`](OutcomeKind::Mismatch).
     pub difference: Difference,
-    /// Whether it is among those that failed, so that it is delivered again.
+    /// Whether it is reported as failed, so that it is delivered again.
     pub reported: bool,
-    /// Whether it was sent to [`dead_letters`](super::BatchService::dead_letters), or has the key and the payload of an earlier
-    /// record of the batch that was.
+    /// Whether it was sent to [`dead_letters`](super::BatchService::dead_letters), or has the key and payload of an
+    /// earlier record of the batch that was.
     pub dead_lettered: bool,
-    /// What went wrong, in words; those of a handler's error are its own, and its sources'.
+    /// The error's text. A handler's error is given in its own words and those of its sources.
     pub error: Option<String>,
-    /// Until when its key is held, with the margin for clocks: a redelivery before that only finds it in progress. `None` if
-    /// it is free, or if that is not known.
+    /// The end of the time for which its key is held, including the margin for clocks. A redelivery before that only
+    /// finds it in progress. `None` if the key is free, or if the time is unknown.
     pub held_until: Option<Timestamp>,
 }
 
-/// What the source is told about a record.
+/// The report to the source about a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Report {
     /// Whether the record is in the list of failures.
     pub(super) reported: bool,
     pub(super) outcome: Result<OutcomeKind, ErrorKind>,
-    /// The parts in which its payload differs, of a mismatch.
+    /// The differences of a mismatch's payload.
     pub(super) difference: Difference,
     /// Whether no retry can help.
     pub(super) is_permanent: bool,
@@ -61,7 +61,7 @@ pub(super) struct Report {
     pub(super) is_panic: bool,
 }
 
-/// The user's code, such as a decoder, panicked before the record could run. The source of the record's error.
+/// A panic of user code, such as a decoder, before the record could run. It is the source of the record's error.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Panicked;
 
@@ -73,10 +73,10 @@ impl fmt::Display for Panicked {
 
 impl StdError for Panicked {}
 
-/// What is known of a record's outcome.
+/// The decision about a record's outcome.
 pub(super) struct Decision {
     pub(super) report: Report,
-    /// What went wrong, for the log.
+    /// The error's text, for the log.
     pub(super) error: Option<String>,
     pub(super) dead_lettered: bool,
     pub(super) held_until: Option<Timestamp>,
@@ -85,7 +85,7 @@ pub(super) struct Decision {
 impl Decision {
     pub(super) fn new(outcome: &RecordOutcome, policy: PermanentFailures) -> Self {
         let error = match outcome {
-            // The text is the user's, and printing it may panic.
+            // The text comes from user code, which may panic.
             Ok(Outcome::Failed(failure)) => catch_panic(|| failure.words()),
             Ok(_) => None,
             Err(error) => Some(error.to_string()),
@@ -116,12 +116,13 @@ impl Report {
         Self { reported, outcome, difference: Difference::UNKNOWN, is_permanent, is_panic: false }
     }
 
-    /// The same for a record that a retry may help: it is reported under every policy.
+    /// Makes the report one that a retry may help, so that it is reported under every policy.
     fn for_now(self) -> Self {
         Self { reported: true, is_permanent: false, ..self }
     }
 
-    /// Whether the record's handler ran and failed, panicked or was cancelled; or it could not be decoded for now.
+    /// Returns whether the record's handler ran and failed, panicked or was cancelled, or the record had a transient
+    /// decoding error.
     pub(super) fn is_failure(self) -> bool {
         match self.outcome {
             Ok(outcome) => matches!(outcome, OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_)),
@@ -129,14 +130,14 @@ impl Report {
         }
     }
 
-    /// What the source is told about a record that has the key of an earlier one for another payload. Only a record that
-    /// stands makes that a misuse of its key.
+    /// Returns the report of a record whose key an earlier one has for a different payload. It misuses the key only if
+    /// the earlier record has a final outcome.
     pub(super) fn of_misuse(self, leader: Self) -> Self {
         let is_final = leader.outcome.is_ok_and(|outcome| outcome.is_done() || outcome.is_permanent_failure());
         if is_final { self } else { self.for_now() }
     }
 
-    /// What the source is told about a record with the same key as an earlier one of the batch.
+    /// Returns the report of a record with the same key as an earlier one of the batch.
     pub(super) fn of_follower(self) -> Self {
         match self.outcome {
             Ok(outcome) if outcome.is_done() => Self { outcome: Ok(OutcomeKind::Replayed), ..self },
@@ -145,7 +146,7 @@ impl Report {
     }
 }
 
-/// The name of a record's outcome.
+/// Returns the name of a record's outcome.
 pub(super) const fn name(outcome: Result<OutcomeKind, ErrorKind>) -> &'static str {
     match outcome {
         Ok(outcome) => outcome.as_str(),
@@ -162,8 +163,9 @@ pub(super) const fn level(outcome: Result<OutcomeKind, ErrorKind>) -> tracing::L
     }
 }
 
-/// The outcome of a record that did not run. A queue acknowledges what is done without decoding its result. If another
-/// payload's claim has lapsed, the outcome of the key is unknown, as if the record's own claim may not be taken over.
+/// Returns the outcome of a record that did not run. A queue acknowledges a completed operation without decoding its
+/// result. If the lease of a claim for a different payload has lapsed, the key's outcome is unknown, as for a claim
+/// that may not be taken over.
 pub(super) fn outcome_of(refusal: Refusal, payload_version: u32) -> Outcome<()> {
     if let Refusal::Mismatch(Mismatch { state: MismatchState::Abandoned { attempt }, .. }) = refusal {
         return Outcome::Abandoned { attempt };
@@ -173,15 +175,15 @@ pub(super) fn outcome_of(refusal: Refusal, payload_version: u32) -> Outcome<()> 
     outcome
 }
 
-/// Logs a summary of a batch, and tells the engine's observers of its records.
+/// Logs a summary of a batch, and passes its records to the engine's observers.
 pub(super) fn tell(engine: &Engine, operation: &str, reports: &[RecordReport]) {
     let count = |is: fn(&RecordReport) -> bool| reports.iter().filter(|report| is(report)).count();
     let executed = || count(|report| matches!(report.outcome, Ok(OutcomeKind::Executed | OutcomeKind::TookOver)));
     let duplicates = || count(|report| report.outcome.is_ok_and(OutcomeKind::is_replay));
     let failed = || count(|report| matches!(report.outcome, Ok(OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_))));
     let errors = || count(|report| report.outcome.is_err());
-    // Evaluated only if somebody listens. Not by `enabled!`: asked in vain, it makes `tracing-subscriber` lose the next event
-    // for a layer with a filter of its own.
+    // Evaluated only if there is a subscriber. `enabled!` is not used, because a layer of `tracing-subscriber` whose
+    // own filter rejects that check would then lose the next event.
     tracing::info!(
         target: "lambda_once",
         operation,

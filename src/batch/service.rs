@@ -1,4 +1,4 @@
-//! The service for one source: its parts, and whether they fit together.
+//! The service for one source, and the validation of its parts.
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
@@ -19,10 +19,10 @@ use crate::{
     key::{order_selector::OrderSelector, payload::Payload, selector::Key},
 };
 
-/// Handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source; given to
-/// [`lambda_runtime::run`] or `run_concurrent`.
+/// A service that handles the batches of a [`Source`]. Made by [`Idempotency::batch`] and its siblings for each source,
+/// and passed to [`lambda_runtime::run`] or `run_concurrent`.
 ///
-/// It keeps nothing between invocations, and clones are independent.
+/// It keeps no state between invocations, and clones are independent.
 ///
 /// # Defaults
 ///
@@ -30,31 +30,32 @@ use crate::{
 /// |---|---|
 /// | [`concurrency`](Self::concurrency) | 10 |
 /// | [`permanent_failures`](Self::permanent_failures) | [`PermanentFailures::Report`](super::PermanentFailures::Report) |
-/// | [`dead_letters`](Self::dead_letters) | none: the queue's own |
-/// | [`max_receive_count`](Self::max_receive_count) | not known |
+/// | [`dead_letters`](Self::dead_letters) | none, except the queue's redrive policy |
+/// | [`max_receive_count`](Self::max_receive_count) | unknown |
 /// | [`last_attempt_timeout`](Self::last_attempt_timeout) | half of the time left |
 /// | [`dead_letter_abandoned`](Self::dead_letter_abandoned) | no |
 /// | [`wait_up_to`](Self::wait_up_to) | 20 s |
-/// | [`redelivery`](Self::redelivery) | none: as the source is set |
+/// | [`redelivery`](Self::redelivery) | none, so the source's settings apply |
 /// | [`expected_duration`](Self::expected_duration) | the longest run of the invocation so far |
 /// | [`payload`](Self::payload) | [`Payload::Body`](crate::Payload::Body) |
 /// | [`on_failure`](Self::on_failure) | [`OnFailure::StopGroup`](super::OnFailure::StopGroup) |
 /// | [`on_full_batch_failure`](Self::on_full_batch_failure) | [`FullBatchFailure::Report`](super::FullBatchFailure::Report) |
-/// | [`all_or_error`](Self::all_or_error) | off: the answer names what failed, where Lambda takes that |
+/// | [`all_or_error`](Self::all_or_error) | off, so the response lists the failed records if Lambda supports that |
 /// | [`with_settings`](Self::with_settings) | as the engine's |
 ///
 /// # Errors
 ///
 /// The service fails as a whole, and Lambda delivers the whole batch again, if any of the following hold:
 ///
-/// 1. The event is malformed, or a record has no id by which the answer could name it ([`ErrorKind::Event`](crate::ErrorKind::Event)).
+/// 1. The event is malformed, or a record has no id for the response ([`ErrorKind::Event`](crate::ErrorKind::Event)).
 /// 2. [`validate`](Self::validate) would have failed ([`ErrorKind::Config`](crate::ErrorKind::Config)).
-/// 3. No record could begin: the time left is not longer than the engine's reserve, or
-///    [`expected_duration`](Self::expected_duration) does not fit into what is left before it ([`ErrorKind::Config`](crate::ErrorKind::Config)).
-/// 4. Every record failed and [`on_full_batch_failure`](Self::on_full_batch_failure) says so, or any did where Lambda takes no partial answer
-///    ([`ErrorKind::Batch`](crate::ErrorKind::Batch)).
+/// 3. No record could begin, because the time left is not longer than the engine's reserve, or
+///    [`expected_duration`](Self::expected_duration) does not fit before the reserve
+///    ([`ErrorKind::Config`](crate::ErrorKind::Config)).
+/// 4. Every record failed and [`on_full_batch_failure`](Self::on_full_batch_failure) requires an error, or any record
+///    failed and Lambda supports no partial response ([`ErrorKind::Batch`](crate::ErrorKind::Batch)).
 ///
-/// In the first three cases nothing has been claimed.
+/// In the first three cases nothing is claimed.
 #[must_use = "a service handles nothing until it is run"]
 pub struct BatchService<S: Source, H, T, Args> {
     pub(super) source: S,
@@ -68,11 +69,13 @@ pub struct BatchService<S: Source, H, T, Args> {
 }
 
 impl Idempotency {
-    /// A service for any [`Source`]: `handler` for each record, once for each `key`. [`Source`] has an example.
+    /// Makes a service for any [`Source`], which runs `handler` for each record, once per `key`. [`Source`] has an
+    /// example.
     ///
-    /// `decode` turns a record into the handler's type, by its body and by what else is known of it, such as a header with the
-    /// schema. Its error is permanent, unless it is marked as transient or unknown ([`Classify`](crate::Classify)): then, and after
-    /// a panic, the record is reported under every policy ([`ErrorKind::Decode`](crate::ErrorKind::Decode)).
+    /// `decode` turns a record into the handler's type, by its body and its metadata, such as a header with the schema.
+    /// Its error is permanent unless it is marked as transient or unknown ([`Classify`](crate::Classify)). In that
+    /// case, and after a panic, the record is reported under every policy
+    /// ([`ErrorKind::Decode`](crate::ErrorKind::Decode)).
     ///
     /// Use it with a source of this crate for bodies that are not JSON:
     ///
@@ -90,8 +93,8 @@ impl Idempotency {
     /// # }
     /// ```
     ///
-    /// The handler takes the decoded body, and a [`RecordContext`](crate::RecordContext) if it wants one. It returns any serializable value, which
-    /// is stored, or an error, which is transient unless [classified](crate::Classify).
+    /// The handler takes the decoded body, and optionally a [`RecordContext`](crate::RecordContext). It returns any
+    /// serializable value, which is stored, or an error, which is transient unless [classified](crate::Classify).
     #[track_caller]
     pub fn batch<S, H, T, Args>(
         &self,
@@ -119,16 +122,19 @@ impl Idempotency {
 }
 
 impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
-    /// The same service, if its key and its payload can be looked up at all. Called in init, it shows a misspelt pointer at
-    /// the deployment and not by records that fail.
+    /// Checks that the service's settings, key and payload selectors are valid, and returns the service. Call it in
+    /// init, so that a misspelt pointer fails the deployment rather than the records.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if [settings](Self::with_settings) contradict each other, if a selector is
-    /// malformed, if a combination of keys is empty, if there is a probe where the engine's policy wants none, or none where it
-    /// wants one, if the handler writes in [transactions](super::in_transaction) of
-    /// another store than the engine's, or if another service of the same source is alive on an
-    /// [unnamed engine](Idempotency#names) of the same scope and store.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if any of the following hold:
+    ///
+    /// * [Settings](Self::with_settings) contradict each other.
+    /// * A selector is malformed, or a combination of keys is empty.
+    /// * There is a probe that the engine's policy does not use, or none although the policy requires one.
+    /// * The handler writes in [transactions](super::in_transaction) of a store other than the engine's.
+    /// * Another service of the same source exists on an [unnamed engine](Idempotency#names) of the same scope and
+    ///   store.
     pub fn validate(self) -> Result<Self, Error>
     where
         H: Handler<T, Args>,
@@ -138,7 +144,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         Ok(self)
     }
 
-    /// The same service of a source that wraps the present one, whose bodies `decode` takes.
+    /// Returns the service with its source wrapped, and with `decode` for the bodies of the wrapping source.
     pub(super) fn wrapped<W: Source>(
         self,
         wrap: impl FnOnce(S) -> W,
@@ -148,13 +154,13 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         BatchService { source: wrap(source), engine, registration, key, handler, decode: decode(inner), options, args }
     }
 
-    /// The same service with its source changed: for the settings that a source has of its own.
+    /// Returns the service with its source changed, for source-specific settings.
     pub(super) fn map_source(mut self, change: impl FnOnce(&mut S)) -> Self {
         change(&mut self.source);
         self
     }
 
-    /// Every key that counts.
+    /// Returns all keys in use.
     fn keys(&self) -> Vec<Key> {
         let part = if let Payload::Part(part) = &self.options.payload { Some(part) } else { None };
         let order = self.options.order.iter().flat_map(OrderSelector::keys);
@@ -175,7 +181,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         })?;
         if self.options.last_attempt_timeout.is_some_and(|longest| longest < Duration::from_millis(1)) {
             return Err(Error::config(
-                "the longest run must be at least a millisecond, or a message would never run on its last delivery",
+                "`last_attempt_timeout` must be at least a millisecond, or a message would never run on its last delivery",
             ));
         }
         if self.options.max_receive_count == Some(0) {

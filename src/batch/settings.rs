@@ -1,4 +1,4 @@
-//! The settings of a service, one method each.
+//! The settings of a service.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -22,54 +22,58 @@ use crate::{
 };
 
 impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
-    /// How many handlers run at once; at least one.
+    /// Sets the maximum number of concurrent handlers. Zero counts as one.
     pub fn concurrency(mut self, handlers: usize) -> Self {
         self.options.concurrency = handlers;
         self
     }
 
-    /// What happens to records that no retry can help.
+    /// Sets the response to records that no retry can help.
     pub fn permanent_failures(mut self, policy: PermanentFailures) -> Self {
         self.options.permanent_failures = policy;
         self
     }
 
-    /// Dead-letters records that no retry can help. They are acknowledged then, whatever
-    /// [`permanent_failures`](Self::permanent_failures) says, and block nothing. One with another payload for a key that occurs
-    /// earlier in the same batch is reported at first, and dead-lettered in its next delivery. Those with the same key and
-    /// payload in the batch are acknowledged with them. The bodies of a batch are kept until its records are decided.
+    /// Dead-letters records that no retry can help. They are then acknowledged, regardless of
+    /// [`permanent_failures`](Self::permanent_failures), and block no other records. A record with a different payload
+    /// for a key that occurs earlier in the same batch is first reported, and dead-lettered in its next delivery.
+    /// Records with the same key and payload in the batch are acknowledged together. The bodies of a batch are kept
+    /// until its records are decided.
     pub fn dead_letters(mut self, letters: impl DeadLetters) -> Self {
         self.options.dead_letters = Some(Arc::new(letters));
         self
     }
 
-    /// The queue's `maxReceiveCount`. A record in an order that fails, panics, is cancelled or is abandoned on its last receive
-    /// would take healthy ones behind it along to the dead-letter queue, since they have been received as often. With
-    /// [`dead_letters`](Self::dead_letters) it is dead-lettered instead, and they run; without, a warning is logged.
+    /// Sets the queue's `maxReceiveCount`. An ordered record that fails, panics, is cancelled or is abandoned on its
+    /// last receive would take the healthy records behind it to the dead-letter queue, because they have been received
+    /// as often. With [`dead_letters`](Self::dead_letters) it is dead-lettered instead, and the others run. Without it,
+    /// a warning is logged.
     ///
-    /// Effective only if the source says how often a record has been delivered, as SQS does. Streams do not.
+    /// Effective only if the source counts deliveries, as SQS does. Streams do not.
     pub fn max_receive_count(mut self, count: u32) -> Self {
         self.options.max_receive_count = Some(count);
         self
     }
 
-    /// How long a handler may run on the last delivery of a record that others stand behind in its order: with
-    /// [`dead_letters`](Self::dead_letters) and [`max_receive_count`](Self::max_receive_count), so that one that hangs does not
-    /// take them along to the dead-letter queue. It is cancelled then, its claim is kept until its lease ends, the record is
-    /// dead-lettered with an unknown outcome, and the others run. A handler that blocks its thread cannot be cancelled.
+    /// Sets the timeout of the handler on the last delivery of a record with others behind it in its order. With
+    /// [`dead_letters`](Self::dead_letters) and [`max_receive_count`](Self::max_receive_count), it prevents a handler
+    /// that hangs from taking them to the dead-letter queue. The handler is cancelled, its claim is kept until its
+    /// lease ends, the record is dead-lettered with an unknown outcome, and the others run. A handler that blocks its
+    /// thread cannot be cancelled.
     ///
-    /// Default: half of the time left when it begins. Less than a millisecond is refused
+    /// Default: half of the time left when it begins. Less than a millisecond is an error
     /// ([`ErrorKind::Config`](crate::ErrorKind::Config)).
     pub fn last_attempt_timeout(mut self, duration: Duration) -> Self {
         self.options.last_attempt_timeout = Some(duration);
         self
     }
 
-    /// Whether [`dead_letters`](Self::dead_letters) also takes records that are abandoned: an earlier run left no outcome, and
-    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids another, or it was one of another payload. Such a record may or may not have taken effect, and
-    /// dead-lettering does not decide it: the operation stays abandoned in the store, and whoever reads the dead-letter queue
-    /// has to find out. Otherwise it is reported, and stops a shard or a partition until its retries end. On its last receive an abandoned record in an order is dead-lettered in any case, where
-    /// [`max_receive_count`](Self::max_receive_count) is known.
+    /// Sets whether [`dead_letters`](Self::dead_letters) also takes abandoned records. A record is abandoned if an
+    /// earlier run left no outcome, and [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids another run or
+    /// the earlier one had a different payload. It may or may not have taken effect. Dead-lettering does not change
+    /// that: the operation stays abandoned in the store, and the consumer of the dead-letter queue must resolve it.
+    /// Otherwise the record is reported, and stops a shard or partition until its retries end. On its last receive, an
+    /// abandoned record in an order is always dead-lettered if [`max_receive_count`](Self::max_receive_count) is set.
     ///
     /// Default: no.
     pub fn dead_letter_abandoned(mut self, dead_letter: bool) -> Self {
@@ -77,9 +81,10 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
-    /// How long a record waits, at most, for a claim that is held elsewhere, before it is reported as in progress: in an
-    /// order, and where the source [waits](Source::WAITS_FOR_LEASE). It does not wait if that lease ends too late to run it, nor
-    /// once the answer no longer depends on it. The answer, and with it the acknowledgement of finished records, waits as long.
+    /// Sets the maximum time that a record waits for a claim that is held elsewhere before it is reported as in
+    /// progress. Records wait if they are ordered or the source [waits](Source::WAITS_FOR_LEASE). A record does not
+    /// wait if that lease ends too late to run it, or once the response no longer depends on it. The response, which
+    /// acknowledges finished records, waits as long.
     ///
     /// Default: 20 seconds.
     pub fn wait_up_to(mut self, duration: Duration) -> Self {
@@ -87,9 +92,9 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
-    /// Puts the operations in order: each belongs to the entity that `entity` selects, and stands at the number that `sequence`
-    /// selects, 1 to 64 digits as a JSON number or as text. See [`Operation::ordered_by`](crate::Operation::ordered_by) for what
-    /// that promises, and for which operations it is meant.
+    /// Orders the operations of each entity. `entity` selects the entity, and `sequence` the position, a number of 1 to
+    /// 64 digits as a JSON number or text. See [`Operation::ordered_by`](crate::Operation::ordered_by) for the
+    /// guarantees and the intended operations.
     ///
     /// ```
     /// # #[cfg(feature = "sqs")] {
@@ -103,13 +108,14 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// # }
     /// ```
     ///
-    /// * A superseded record is acknowledged. One without an entity or a sequence fails for good
+    /// * A superseded record is acknowledged. A record without an entity or a sequence fails permanently
     ///   ([`Order`](crate::ErrorKind::Order)).
-    /// * Records of one entity run one after another. Each is claimed when it is about to start, by a call of its own on
-    ///   DynamoDB, and waits for its entity for up to [`wait_up_to`](Self::wait_up_to).
-    /// * An order of the source, as in FIFO queues and streams, stays as it is.
-    /// * A record whose outcome could not be recorded is reported, and delivered again: older ones wait for that. A record in
-    ///   doubt that goes to a dead-letter queue blocks older ones until it is redriven, or the entity's mark expires.
+    /// * Records of one entity run one after another. Each is claimed when it is about to start, on DynamoDB in a
+    ///   separate call, and waits for its entity for up to [`wait_up_to`](Self::wait_up_to).
+    /// * An order of the source, as in FIFO queues and streams, is kept.
+    /// * A record whose outcome could not be recorded is reported and delivered again. Older records wait for that. An
+    ///   in-doubt record that goes to a dead-letter queue blocks older ones until it is redriven or the entity's order
+    ///   marker expires.
     ///
     /// Needs the feature `order`.
     #[cfg(feature = "order")]
@@ -118,15 +124,17 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
-    /// Says when what failed is delivered again; for SQS `VisibilityBackoff` does. Without it the source's own settings decide.
+    /// Sets the time of redelivery of failed records, for SQS by `VisibilityBackoff`. By default the source's settings
+    /// decide.
     pub fn redelivery(mut self, redelivery: impl Redelivery) -> Self {
         self.options.redelivery = Some(Arc::new(redelivery));
         self
     }
 
-    /// Finds out whether a record took effect in an earlier run that left no outcome, for an engine with
-    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). It is called under the claim, as for an
-    /// [`Operation`](crate::Operation::probe), before the handler, and only if the claim took over.
+    /// Sets a function that finds out whether an earlier run of a record that left no outcome took effect, for an
+    /// engine with [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). As for an
+    /// [`Operation`](crate::Operation::probe), it is called under the claim and before the handler, only if the claim
+    /// took over.
     ///
     /// ```
     /// # fn main() -> Result<(), lambda_once::Error> {
@@ -162,9 +170,9 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         BatchService { source, engine, registration, key, handler, decode, options, args }
     }
 
-    /// How long a handler may be expected to run. A record is not started when less than that is left before the stop point.
-    /// Below 5 ms, claims run four chunks ahead of the work from the beginning. An invocation with less time than this fails
-    /// ([`ErrorKind::Config`](crate::ErrorKind::Config)).
+    /// Sets the expected duration of a handler. A record does not start if less time is left before the stop point.
+    /// Below 5 ms, claims run four chunks ahead of the work from the beginning. An invocation with less time than this
+    /// fails ([`ErrorKind::Config`](crate::ErrorKind::Config)).
     ///
     /// Default: the longest run of the invocation so far.
     pub fn expected_duration(mut self, duration: Duration) -> Self {
@@ -172,21 +180,21 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
-    /// What a failure blocks where records have an order.
+    /// Sets the records that a failure blocks if they are ordered.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.options.on_failure = on_failure;
         self
     }
 
-    /// What the answer is when every record of a batch failed.
+    /// Sets the response when every record of a batch fails.
     pub fn on_full_batch_failure(mut self, policy: FullBatchFailure) -> Self {
         self.options.on_full_batch_failure = policy;
         self
     }
 
-    /// Fails the invocation if any record failed: where Lambda ignores an answer that names some, as from an SQS queue without
-    /// `ReportBatchItemFailures`, or from Kafka without provisioned mode. The whole batch is delivered again then, and what was
-    /// done is replayed. A record that is in progress elsewhere is [waited for](Self::wait_up_to).
+    /// Fails the invocation if any record failed, for event source mappings that ignore partial responses: an SQS queue
+    /// without `ReportBatchItemFailures`, or Kafka without provisioned mode. The whole batch is then delivered again,
+    /// and finished records are replayed. A record that is in progress elsewhere is [waited for](Self::wait_up_to).
     ///
     /// ```
     /// # #[cfg(feature = "sqs")] {
@@ -198,36 +206,38 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// # }
     /// ```
     ///
-    /// So the deliveries of a message count together: one that fails for good takes its batch along to the dead-letter queue, or
-    /// stops its partition, unless it is [acknowledged](super::PermanentFailures::Acknowledge) or [dead-lettered](Self::dead_letters).
-    /// Sources of which Lambda takes no such answer, Amazon MQ, SNS and EventBridge, are so by themselves.
+    /// The deliveries of a batch's messages therefore count together. A message that fails permanently takes its batch
+    /// to the dead-letter queue, or stops its partition, unless it is
+    /// [acknowledged](super::PermanentFailures::Acknowledge) or [dead-lettered](Self::dead_letters). This mode is
+    /// implicit for Amazon MQ, SNS and EventBridge, for which Lambda supports no partial response.
     pub fn all_or_error(mut self) -> Self {
         self.options.all_or_error = true;
         self
     }
 
-    /// Settings of this service where they differ from the engine's: its retention, say. Later ones replace earlier ones.
+    /// Overrides settings of the engine for this service, such as its retention. Later calls replace earlier ones.
     pub fn with_settings(mut self, settings: OperationSettings) -> Self {
         self.engine = self.engine.with(settings);
         self
     }
 
-    /// What tells a repeated operation from a misused key.
+    /// Sets the payload that distinguishes a repeated operation from a misused key.
     pub fn payload(mut self, payload: Payload) -> Self {
         self.options.payload = payload;
         self
     }
 
-    /// Sets what the records in the store are labelled with, so that people find them: `Key::pointer("/order_id")`. By default
-    /// they have no label. It stands there as **plain text**: see [`Operation::label`](crate::Operation::label). A delivery from
-    /// which nothing can be selected has no label, and is handled as others are.
+    /// Sets the selector of the label with which people find the records in the store, such as
+    /// `Key::pointer("/order_id")`. By default they have no label. A label is stored as **plain text**: see
+    /// [`Operation::label`](crate::Operation::label). A delivery from which nothing can be selected has no label, and
+    /// is otherwise processed normally.
     pub fn label(mut self, label: Key) -> Self {
         self.options.label = Some(label);
         self
     }
 
-    /// Calls `observe` with the report of each record, when its outcome counts: for metrics, or custom logs. It changes
-    /// nothing, even if it panics; it should not block. The last one set is called.
+    /// Calls `observe` with the report of each record when its outcome is final, for metrics or custom logs. The
+    /// function affects no outcome, even if it panics, and should not block. Only the last function set is called.
     ///
     /// ```
     /// use lambda_once::{Failure, Idempotency, Key, MemoryStore};
@@ -243,7 +253,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         self
     }
 
-    /// Sets what is no work.
+    /// Sets the predicate of ignored deliveries.
     pub(super) fn ignoring(mut self, ignore: Ignore) -> Self {
         self.options.ignore = Some(ignore);
         self

@@ -5,28 +5,28 @@ use std::{borrow::Cow, sync::Arc};
 use super::{messaging::Messaging, record::RecordInfo};
 use crate::error::{BoxError, Error};
 
-/// What an answer can say about the records of a batch.
+/// The failures that a response can report for the records of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureReporting {
-    /// It names each record that failed (SQS), or the first one of each lane (Kafka).
+    /// Each failed record (SQS), or the first one of each lane (Kafka).
     EachRecord,
-    /// It names the first record that failed, and what comes after it is delivered again with it (Kinesis, DynamoDB streams).
+    /// The first failed record. It and all records after it are delivered again (Kinesis, DynamoDB streams).
     FirstFailure,
-    /// It is success or an error: one failure, and everything is delivered again (Amazon MQ, SNS, EventBridge).
+    /// Success or an error. A single failure causes redelivery of the whole batch (Amazon MQ, SNS, EventBridge).
     AllOrNothing,
 }
 
-/// A kind of event: how it is taken apart, in which order its records run, and what Lambda is told of those that failed.
+/// A kind of event. It splits events into records, defines their order, and responds to Lambda with the failed records.
 ///
-/// Everything else is the same for all sources: keys, claims, concurrency, the deadline, panics and verdicts. The sources of
-/// this crate are implementations of this trait; a custom one is given to [`Idempotency::batch`](crate::Idempotency::batch).
+/// Keys, claims, concurrency, deadline, panics and verdicts are the same for all sources. The sources of this crate
+/// implement this trait. A custom source is passed to [`Idempotency::batch`](crate::Idempotency::batch).
 ///
-/// The events of this crate's sources are read, and not built: a test deserializes one, or has `testing` make it. Where code has to
-/// name the type of an event, it is `<Kinesis as Source>::Event`.
+/// The events of this crate's sources can be deserialized, but not constructed. Tests deserialize one or have `testing`
+/// make it. Code that must name the type of an event can use `<Kinesis as Source>::Event`.
 ///
-/// Its methods run outside of the protection that handlers have. A panic in one of them fails the invocation, and the whole
-/// batch is delivered again.
+/// Its methods run outside the protection that handlers have. A panic in one of them fails the invocation, and the
+/// whole batch is delivered again.
 ///
 /// ```
 /// use std::{borrow::Cow, sync::Arc};
@@ -35,7 +35,7 @@ pub enum FailureReporting {
 /// #[derive(serde::Deserialize)]
 /// struct Ticket { number: u64, customer: String, text: String }
 ///
-/// /// Tickets that an importer sends, in order for each customer. It is answered with the number of each that failed.
+/// /// Tickets from an importer, ordered by customer. The response lists the numbers of failed tickets.
 /// #[derive(Clone, Debug)]
 /// struct Tickets;
 ///
@@ -70,71 +70,73 @@ pub enum FailureReporting {
 /// let service = once.batch(Tickets, Key::message_id(), decode, file).concurrency(4);
 /// ```
 pub trait Source: Clone + Send + Sync + 'static {
-    /// The event, as Lambda sends it.
+    /// The event as Lambda sends it.
     type Event: Send;
 
-    /// A record as the event has it.
+    /// A record as received in the event.
     type Record: Send;
 
-    /// The rest of the event, as far as the answer needs it; `()` if it does not.
+    /// The rest of the event that the response needs, or `()`.
     type Rest: Send;
 
-    /// A record's body. As bytes it is what keys are selected from and what payloads are compared by.
+    /// A record's body. Keys are selected from it, and payloads compared by it, as bytes.
     type Body: AsRef<[u8]> + Send;
 
-    /// The answer that Lambda understands.
+    /// The response that Lambda expects.
     type Response: Send;
 
-    /// Part of what keys are hashed with, unless the engine has a [name](crate::Idempotency::named). Lambda functions that
-    /// handle several sources have one each.
+    /// The source's part of the hashed keys, unless the engine has a [name](crate::Idempotency::named). It separates
+    /// the keys of several sources in one Lambda function.
     const OPERATION: &'static str;
 
-    /// Whether a record that is in progress elsewhere is waited for although it has no order, for up to
-    /// [`wait_up_to`](super::BatchService::wait_up_to): where to fail at once would spend one of few tries, or fail the batch.
+    /// Whether an unordered record that is in progress elsewhere is waited for, for up to
+    /// [`wait_up_to`](super::BatchService::wait_up_to). Useful if failing immediately would use up one of few retries
+    /// or fail the batch.
     const WAITS_FOR_LEASE: bool = false;
 
-    /// What of a batch the answer tells apart. It decides when waiting for a record no longer changes the answer.
+    /// The failures that the response can report. It determines when waiting for a record no longer changes the
+    /// response.
     const REPORTING: FailureReporting = FailureReporting::EachRecord;
 
-    /// Takes an event apart. The order of the records is the order in which they are looked at.
+    /// Splits an event into records, in the order in which they are processed.
     ///
     /// # Errors
     ///
-    /// If a record could not be named in the answer, or something else is wrong with the event as a whole
-    /// ([`ErrorKind::Event`](crate::ErrorKind::Event)). Nothing has been claimed by then, and the invocation fails.
+    /// If the response could not identify a record, or the event as a whole is invalid
+    /// ([`ErrorKind::Event`](crate::ErrorKind::Event)). The invocation fails before anything is claimed.
     fn split(&self, event: Self::Event) -> Result<(Vec<Self::Record>, Self::Rest), Error>;
 
-    /// The lane of the record: records of one lane run one after the other, and a failure blocks those
-    /// behind it. `None` if the record has no order; then no record of the event should have one.
+    /// Returns the lane of the record. Records of one lane run one after the other, and a failure blocks those behind
+    /// it. Returns `None` if the record has no order, in which case no record of the event should have one.
     fn lane<'a>(&self, record: &'a Self::Record) -> Option<Cow<'a, str>>;
 
-    /// What is known of the record, and its body. Called once, shortly before the record is claimed, so that a large
-    /// batch is not copied as a whole.
+    /// Returns the record's metadata and body. Called once, shortly before the record is claimed, so that a large batch
+    /// is not copied as a whole.
     fn open(&self, record: Self::Record) -> (RecordInfo, Self::Body);
 
-    /// What traces say of where a record comes from. Called only where the library's spans at *debug* are wanted.
+    /// Describes the origin of a record for traces. Called only if the library's spans at level *debug* are enabled.
     ///
     /// Default: [`OPERATION`](Self::OPERATION) as the system, and the record's [source](RecordInfo::source) as the destination.
     fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
         Messaging::of(Self::OPERATION, record.source())
     }
 
-    /// What a dead-letter queue is sent of a record with this body: what the source could deliver again.
+    /// Returns the content of a dead letter for a record with this body, in a form that the source could deliver again.
     ///
     /// Default: the body.
     fn dead_letter(body: Self::Body) -> Vec<u8> {
         body.as_ref().to_vec()
     }
 
-    /// The answer, if these records failed. They are in the order of the event; two of them may have the same id, if the
-    /// event did.
+    /// Builds the response for these failed records. They are in the order of the event. Two of them have the same id
+    /// if they do in the event.
     ///
     /// # Errors
     ///
-    /// If the invocation has to fail: where Lambda takes no partial answer
+    /// If the invocation must fail because Lambda supports no partial response
     /// ([`ErrorKind::Batch`](crate::ErrorKind::Batch)).
     fn respond(&self, rest: Self::Rest, failed: &[Arc<RecordInfo>]) -> Result<Self::Response, Error>;
 }
 
-/// Makes the handler's type of a record.
+/// The function that decodes a record into the handler's type.
 pub(super) type Decode<S, T> = Arc<dyn Fn(&RecordInfo, &<S as Source>::Body) -> Result<T, BoxError> + Send + Sync>;

@@ -11,7 +11,7 @@ use crate::{
     telemetry::spans,
 };
 
-/// `messaging.operation.name` and `messaging.operation.type`: what a handler does with a record.
+/// `messaging.operation.name` and `messaging.operation.type` of a handler.
 const PROCESS: &str = "process";
 
 fn span_name(origin: Messaging<'_>) -> Cow<'static, str> {
@@ -21,8 +21,8 @@ fn span_name(origin: Messaging<'_>) -> Cow<'static, str> {
     }
 }
 
-/// The span of the records of an event. It is named by the operation, since exporters take no name later, and where the records
-/// come from is known when they have been opened: [`add_origin`] adds that.
+/// Creates the span of an event's records. It is named by the operation, because exporters accept no later name and the
+/// origin is known only when records have been opened. [`add_origin`] adds that.
 pub(super) fn batch_span(operation: &str, records: usize, lambda: &lambda_runtime::Context) -> Span {
     if !spans::are_wanted(Level::DEBUG) {
         return Span::none();
@@ -45,7 +45,7 @@ pub(super) fn batch_span(operation: &str, records: usize, lambda: &lambda_runtim
     )
 }
 
-/// Adds to the span of a batch where its records come from: the destination only if it is the same for all.
+/// Adds the origin of the records to the span of a batch. The destination is added only if it is the same for all.
 pub(super) fn add_origin<S: Source>(span: &Span, source: &S, reports: &[RecordReport]) {
     if span.is_disabled() {
         return;
@@ -60,31 +60,31 @@ pub(super) fn add_origin<S: Source>(span: &Span, source: &S, reports: &[RecordRe
     }
 }
 
-/// A source may be the user's. Its panic ends nothing that would not end without traces.
+/// Returns a record's origin. A user's source may panic, which must not affect the processing.
 fn origin_of<'a, S: Source>(source: &S, record: &'a RecordInfo) -> Messaging<'a> {
     catch_panic(|| source.messaging(record)).unwrap_or_else(|| Messaging::new(S::OPERATION))
 }
 
 /// The spans around one call of a handler.
 pub(super) struct HandlerSpans {
-    /// What the handler's logs need. It is around the handler.
+    /// The span with the fields for the handler's logs, around the handler.
     pub(super) log: Span,
-    /// What a trace needs, at *debug*, around [`log`](Self::log): its names would lengthen every line of the log.
-    /// `None` where the batch has no span. In a box, since every run has room for it.
+    /// The span for traces at *debug*, around [`log`](Self::log), which is separate because its field names would
+    /// lengthen every line of the log. `None` if the batch has no span. Boxed, because every run reserves space for it.
     pub(super) process: Option<Box<Span>>,
 }
 
 impl HandlerSpans {
     const NONE: Self = Self { log: Span::none(), process: None };
 
-    /// The span of the log inside that of the trace.
+    /// Creates the log span inside the trace span.
     #[cold]
     fn traced(process: Span, log: impl FnOnce() -> Span) -> Self {
         Self { log: process.in_scope(log), process: Some(Box::new(process)) }
     }
 }
 
-/// The spans of a handler of one record. `traced`: whether the batch has a span.
+/// Creates the spans of a handler of one record. `traced` is `true` if the batch has a span.
 pub(super) fn of_record<S: Source>(
     source: &S,
     traced: bool,
@@ -110,7 +110,7 @@ pub(super) fn of_record<S: Source>(
     HandlerSpans { log: log(), process: None }
 }
 
-/// The spans of a handler of several records, of which this is the first.
+/// Creates the spans of a handler of several records, starting with `first`.
 pub(super) fn of_records<S: Source>(
     source: &S,
     traced: bool,

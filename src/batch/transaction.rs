@@ -25,13 +25,13 @@ pub struct InTransaction<S, F> {
     handle: F,
 }
 
-/// Makes a handler of an async function that writes through a transaction of `store`, which is a clone of the engine's own: of
-/// a record's decoded body and the transaction, or of its body, [`RecordContext`] and the transaction.
+/// Makes a transactional handler of an async function that takes a record's decoded body, optionally its
+/// [`RecordContext`], and a transaction of `store`, which must be a clone of the engine's store.
 ///
-/// Each record has a transaction of its own, which is committed together with its outcome as soon as the handler has
-/// succeeded: see [`Operation::in_transaction`](crate::Operation::in_transaction). A record whose outcome could not be
-/// recorded is reported, not acknowledged: what is not recorded did not happen, or it is not known whether it did, and the
-/// next delivery finds out.
+/// Each record has a separate transaction, which is committed together with its outcome as soon as the handler has
+/// succeeded. See [`Operation::in_transaction`](crate::Operation::in_transaction). A record whose outcome could not be
+/// recorded is reported, not acknowledged. Its writes were not committed, or their result is unknown until the next
+/// delivery.
 ///
 /// ```no_run
 /// # #[cfg(all(feature = "sqs", feature = "dynamodb"))] mod example {
@@ -58,8 +58,7 @@ pub fn in_transaction<S: Transactional, F>(store: &S, handle: F) -> InTransactio
 }
 
 impl<S: Transactional, F> InTransaction<S, F> {
-    /// What a commit that was refused says of the operation: see
-    /// [`InTransaction::classify`](crate::InTransaction::classify).
+    /// Sets the verdict on a refused commit. See [`InTransaction::classify`](crate::InTransaction::classify).
     pub fn classify(mut self, verdict: impl Fn(&Error) -> Verdict + Send + Sync + 'static) -> Self {
         self.classifier = Some(Arc::new(verdict));
         self
@@ -67,8 +66,8 @@ impl<S: Transactional, F> InTransaction<S, F> {
 }
 
 impl<S: Transactional, F: Sync> InTransaction<S, F> {
-    /// Calls the handler with a transaction, and leaves that in the slot to be committed. A failure abandons it at once: a
-    /// handler that wraps this one may turn the failure into a success.
+    /// Calls the handler with a transaction, and puts that into the slot to be committed. After a failure it is
+    /// abandoned immediately, because a handler that wraps this one may turn the failure into a success.
     async fn run<R: Send, E: Into<Failure>, Fut>(
         &self,
         slot: Option<TransactionSlot>,

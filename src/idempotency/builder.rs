@@ -30,17 +30,17 @@ fn warn_that_it_is_disabled() {
 }
 
 impl Idempotency {
-    /// An engine on `store` with the [default settings](Builder#defaults).
+    /// Creates an engine on `store` with the [default settings](Builder#defaults).
     pub fn new(store: impl Store) -> Self {
         Self::builder(store).build_unchecked()
     }
 
-    /// For settings other than the defaults.
+    /// Returns a builder for settings other than the defaults.
     pub fn builder(store: impl Store) -> Builder {
         Builder::new(store)
     }
 
-    /// An engine that does not protect: for tests of a handler alone, and for handlers that may run twice.
+    /// Creates an engine that does not protect, for tests of a handler alone and for handlers that may run twice.
     pub fn disabled() -> Self {
         Self::builder(MemoryStore::new()).disabled(true).build_unchecked()
     }
@@ -54,8 +54,8 @@ impl Idempotency {
 /// |---|---|
 /// | [`scope`](Self::scope) | `AWS_LAMBDA_FUNCTION_NAME`, else `local`; HTTP outside Lambda needs one |
 /// | [`named`](Self::named) | no name |
-/// | [`lease`](Self::lease) | 30 s; used only when the invocation's deadline is not known |
-/// | [`heartbeat`](Self::heartbeat) | renewed while the work runs, for 15 minutes at most; only when the deadline is not known, and never in batches |
+/// | [`lease`](Self::lease) | 30 s; used only if the invocation's deadline is unknown |
+/// | [`heartbeat`](Self::heartbeat) | renewed while the work runs, for at most 15 minutes; only if the deadline is unknown, and never in batches |
 /// | [`reserve`](Self::reserve) | 5 % of the time left at entry, at least 500 ms, at most 2 s |
 /// | [`skew_margin`](Self::skew_margin) | 1 s |
 /// | [`retention`](Self::retention) | 15 days; 24 hours for HTTP |
@@ -83,41 +83,44 @@ impl Builder {
         Self { store: Arc::new(store), clock: Arc::new(SystemClock), settings: EngineSettings::from_environment() }
     }
 
-    /// What sets this function's keys apart from those of others in the same table. Set it to a name of your own to keep
-    /// the records when a function is renamed, or to share them between functions.
+    /// Sets the namespace of this function's keys in the table. Set it explicitly to keep the records when a function
+    /// is renamed, or to share them between functions.
     pub fn scope(mut self, scope: impl Into<Cow<'static, str>>) -> Self {
         self.settings.function = Some(scope.into());
         self
     }
 
-    /// The engine's name, which sets its keys apart from those of other engines in the same function. See
+    /// Sets the engine's name, which separates its keys from those of other engines in the same function. See
     /// [`Idempotency::named`].
     pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.settings.name = Some(name.into());
         self
     }
 
-    /// How long a claim stands when the deadline of the invocation is not known: outside Lambda, and under `cargo lambda
-    /// watch`. At least one second. In Lambda the lease ends one second after the deadline.
+    /// Sets the lease of a claim if the deadline of the invocation is unknown, that is, outside Lambda and under
+    /// `cargo lambda watch`. At least one second. In Lambda the lease ends one second after the deadline.
     ///
-    /// Work may run longer, by a [heartbeat](Self::heartbeat); a short lease then lets others take over soon after a crash.
-    /// In batches, and without a heartbeat, it is the longest time that a handler has.
+    /// Work may run longer if it has a [heartbeat](Self::heartbeat), and a short lease then lets others take over soon
+    /// after a crash. In batches, and without a heartbeat, the lease is the maximum run time of a handler.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
     }
 
-    /// Sets how long an operation, a request or an invocation may run when its deadline is not known. Its lease is renewed
-    /// meanwhile, each time a third of it has passed: shorter work costs no renewal. At `max_duration` the handler is cancelled,
-    /// and its claim is kept until the lease ends. What runs without a claim has as long.
+    /// Sets the maximum duration of an operation, a request or an invocation if its deadline is unknown. Meanwhile its
+    /// lease is renewed each time a third of it has passed, so shorter work costs no renewal. At `max_duration` the
+    /// handler is cancelled, and its claim is kept until the lease ends. The same maximum applies to work without a
+    /// claim.
     ///
-    /// Renewals are a part of the run's own future. A handler that blocks its thread starves them, and may lose its lease: use
-    /// `tokio::task::spawn_blocking`, and await that. If the lease is lost, or cannot be renewed in time, the handler is
-    /// dropped.
+    /// Renewals are part of the run's own future. A handler that blocks its thread starves them, and may lose its
+    /// lease. Use `tokio::task::spawn_blocking`, and await that. If the lease is lost, or cannot be renewed in time,
+    /// the handler is dropped.
     ///
-    /// When the deadline is known, as in Lambda, this has no effect: the lease lasts until then. Batches renew no leases.
+    /// If the deadline is known, as in Lambda, this has no effect, because the lease lasts until then. Batches renew no
+    /// leases.
     ///
-    /// With `None` no lease is renewed: when the deadline is not known, a handler is cancelled shortly before its first lease ends.
+    /// With `None` no lease is renewed. If the deadline is unknown, a handler is then cancelled shortly before its
+    /// first lease ends.
     ///
     /// ```
     /// use std::time::Duration;
@@ -125,7 +128,7 @@ impl Builder {
     ///
     /// # fn main() -> Result<(), lambda_once::Error> {
     /// let once = Idempotency::builder(MemoryStore::new())
-    ///     .lease(Duration::from_secs(10)) // a crash blocks the key for so long, and the skew margin
+    ///     .lease(Duration::from_secs(10)) // a crash blocks the key for this time and the skew margin
     ///     .heartbeat(Duration::from_secs(3_600)) // the work may take an hour
     ///     .build()?;
     /// # drop(once); Ok(()) }
@@ -135,45 +138,46 @@ impl Builder {
         self
     }
 
-    /// The time before the deadline (or before the end of the lease, where there is none) in which no handler runs.
-    /// The first half of it is for settling what has just ended. At least 200 milliseconds.
+    /// Sets the time before the deadline (or, without one, before the end of the lease) in which no handler runs. Its
+    /// first half is for settling the runs that have just ended. At least 200 milliseconds.
     pub fn reserve(mut self, reserve: Duration) -> Self {
         self.settings.reserve = Some(reserve);
         self
     }
 
-    /// Sets the maximum clock difference between two execution environments. A claim is taken over only when this has passed after its lease.
+    /// Sets the maximum clock difference between two execution environments. A claim is taken over only after its lease
+    /// and this margin have passed.
     pub fn skew_margin(mut self, margin: Duration) -> Self {
         self.settings.skew_margin = margin;
         self
     }
 
-    /// How long a completed record stays, and with it the protection. Longer than the longest time after which a
-    /// delivery may be repeated, redrives from a dead-letter queue included.
+    /// Sets the retention of a completed record, and with it of the protection. It must be longer than the maximum time
+    /// after which a delivery may be repeated, including redrives from a dead-letter queue.
     pub fn retention(mut self, retention: Duration) -> Self {
         self.settings.retention = Some(retention);
         self
     }
 
-    /// How long the record of a permanent failure stays.
+    /// Sets the retention of the record of a permanent failure.
     pub fn failed_retention(mut self, retention: Duration) -> Self {
         self.settings.failed_retention = Some(retention);
         self
     }
 
-    /// How long a record stays that is in progress, or was when its holder died.
+    /// Sets the retention of a record that is in progress, or was when its holder died.
     pub fn in_progress_retention(mut self, retention: Duration) -> Self {
         self.settings.in_progress_retention = Some(retention);
         self
     }
 
-    /// What happens when a claim has ended without an outcome.
+    /// Sets the policy for a claim that has ended without an outcome.
     pub fn after_unknown(mut self, policy: AfterUnknown) -> Self {
         self.settings.after_unknown = policy;
         self
     }
 
-    /// Reads the verdict off errors of the type `E`, so that handlers can return them as they are, by `?`.
+    /// Maps errors of the type `E` to verdicts, so that handlers can return them unchanged with `?`.
     ///
     /// ```
     /// use lambda_once::{Idempotency, MemoryStore, Outcome, Verdict};
@@ -205,24 +209,24 @@ impl Builder {
     /// # Ok(()) }
     /// ```
     ///
-    /// May be called for any number of types. A mark ([`Classify`](crate::Classify)), anywhere in an error's chain of sources, wins.
-    /// Without one the error and its sources are looked at, from the outermost on, until a classifier says something; of two for
-    /// one type the first is asked first. A classifier may return `Option<Verdict>`, and `None` where it has nothing to say. One
-    /// that panics says [`Unknown`](Verdict::Unknown).
+    /// Can be called for several types. A mark ([`Classify`](crate::Classify)) anywhere in an error's chain of sources
+    /// takes precedence. Without one, classifiers are applied to the error and its sources, from the outermost on,
+    /// until one returns a verdict. Of two for one type, the first is applied first. A classifier may return
+    /// `Option<Verdict>`, with `None` for no verdict. A classifier that panics counts as [`Unknown`](Verdict::Unknown).
     ///
-    /// If an error has no mark and no classifier knows it, the same places are searched for a `tokio::task::JoinError`.
-    /// A panic in a task that the handler awaited is judged by [`on_panic`](Self::on_panic). A task that was cancelled
-    /// is [`Unknown`](Verdict::Unknown), as it may have ended at any of its awaits.
+    /// If an error has no mark and no classifier applies, the same places are searched for a `tokio::task::JoinError`.
+    /// A panic in a task that the handler awaited is judged by [`on_panic`](Self::on_panic). A cancelled task is
+    /// [`Unknown`](Verdict::Unknown), because it may have ended at any of its awaits.
     ///
-    /// Classifiers see handlers' errors in queues, streams, operations and bulk handlers, and decoders' errors, which are
-    /// permanent unless something says otherwise. Of an HTTP service and a handler of whole invocations they see boxed errors, and
-    /// errors of a type that has a classifier.
+    /// Classifiers receive handlers' errors in queues, streams, operations and bulk handlers, and decoders' errors,
+    /// which are permanent by default. From an HTTP service and a handler of whole invocations they receive boxed
+    /// errors, and errors of a type that has a classifier.
     ///
-    /// They find an `E` in an `Arc`, a `Box` and an `io::Error` too; in an `anyhow::Error` with the feature `anyhow`. They cannot see
-    /// into an `anyhow::Error` that has become a boxed error before (by `?` in a function that returns
-    /// `Box<dyn Error + Send + Sync>`, which is `lambda_runtime::Error`), nor into errors that do not show what they hold as their
-    /// [source](std::error::Error::source), such as those that `thiserror` calls `transparent`. Mark the error before that, or
-    /// classify the outer type.
+    /// They also find an `E` in an `Arc`, a `Box` and an `io::Error`, and with the feature `anyhow` in an
+    /// `anyhow::Error`. They cannot look into an `anyhow::Error` that was converted to a boxed error (by `?` in a
+    /// function that returns `Box<dyn Error + Send + Sync>`, which is `lambda_runtime::Error`), nor into errors that do
+    /// not return their contents as [source](std::error::Error::source), such as `transparent` ones of `thiserror`.
+    /// Mark the error before the conversion, or classify the outer type.
     pub fn classify<E, V>(mut self, classify: impl Fn(&E) -> V + Send + Sync + 'static) -> Self
     where
         E: std::error::Error + 'static,
@@ -232,52 +236,53 @@ impl Builder {
         self
     }
 
-    /// What a panic says about the operation: in the handler, or in a task that it awaits.
+    /// Sets the policy for a panic in the handler, or in a task that it awaits.
     pub fn on_panic(mut self, policy: OnPanic) -> Self {
         self.settings.on_panic = policy;
         self
     }
 
-    /// What happens to a delivery without a key.
+    /// Sets the policy for a delivery without a key.
     pub fn missing_key(mut self, policy: MissingKey) -> Self {
         self.settings.missing_key = policy;
         self
     }
 
-    /// Sets what is stored of results and of the texts of failures.
+    /// Sets which parts of results and failure texts are stored.
     pub fn results(mut self, policy: Results) -> Self {
         self.settings.results = policy;
         self
     }
 
-    /// From how many bytes on a result is compressed, up to 1 MiB: more would take longer than the reserve of a small function
-    /// has. What is too large for the store then is not kept.
+    /// Compresses results larger than `bytes`. Results over 1 MiB are never compressed, because that would take longer
+    /// than the reserve of a small function. A result that is then too large for the store is dropped.
     pub fn compress_above(mut self, bytes: usize) -> Self {
         self.settings.compress_above = bytes;
         self
     }
 
-    /// Encodes results before they are stored, for example to encrypt them. See [`ResultCodec`]. Records in the format of AWS
-    /// Powertools take no codec: everything that would be claimed is refused with [`ErrorKind::Config`](crate::ErrorKind::Config).
+    /// Encodes results before they are stored, for example to encrypt them. See [`ResultCodec`]. Records in the format
+    /// of AWS Powertools do not support codecs, so every claim is refused with
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config).
     pub fn result_codec(mut self, codec: impl ResultCodec) -> Self {
         self.settings.codec = Some(Arc::new(codec));
         self
     }
 
-    /// Whether the protection is off: handlers run, and the store is not asked. Overrides `LAMBDA_ONCE_DISABLED`.
+    /// Turns off the protection, so that handlers run without calls to the store. Overrides `LAMBDA_ONCE_DISABLED`.
     pub fn disabled(mut self, disabled: bool) -> Self {
         self.settings.disabled = disabled;
         self
     }
 
-    /// The clock that leases and deadlines are compared with. The store has its own.
+    /// Sets the clock for leases and deadlines. The store has a separate one.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// Is told of every operation of this engine: its outcome, its times, and its calls to the store. May be called for any number
-    /// of observers. [`Emf`](crate::telemetry::Emf) writes CloudWatch metrics.
+    /// Adds an observer, which receives every operation of this engine: its outcome, its times, and its calls to the
+    /// store. Can be called several times. [`Emf`](crate::telemetry::Emf) writes CloudWatch metrics.
     ///
     /// An engine without observers measures nothing.
     pub fn observer(mut self, observer: impl Observer) -> Self {
@@ -293,7 +298,7 @@ impl Builder {
     /// * the scope or the engine's name is empty;
     /// * the lease is shorter than a second, or not longer than the reserve;
     /// * the reserve is shorter than 200 milliseconds;
-    /// * the longest duration of a heartbeat is zero;
+    /// * the maximum duration of a heartbeat is zero;
     /// * a retention is shorter than the lease and the skew margin: the record would expire under its holder;
     /// * under [`AfterUnknown::Refuse`] or [`AfterUnknown::Probe`] the retention while in progress is shorter than the
     ///   retention.

@@ -1,4 +1,4 @@
-//! The candidate for a claim: the hashes of an operation's key and payload, and its place in an order.
+//! Creates the candidate for a claim, with the hashes of an operation's key and payload and its position in an order.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
     record::{Fingerprint, KeyHash},
 };
 
-/// Where an operation stands in the order of its entity. There is none without the feature `order`.
+/// The position of an operation in the order of its entity. Uninhabited without the feature `order`.
 #[derive(Debug)]
 pub(super) struct Rank {
     pub(super) entity: Result<Vec<u8>, Error>,
@@ -21,7 +21,7 @@ pub(super) struct Rank {
     pub(super) _impossible: std::convert::Infallible,
 }
 
-/// What is to be claimed; `None` where the operation runs unprotected.
+/// Returns the candidate, or `None` if the operation runs unprotected.
 pub(super) fn candidate(
     engine: &Engine,
     name: &str,
@@ -36,7 +36,7 @@ pub(super) fn candidate(
     }
     let key = match key {
         Ok(key) => key,
-        // In an order nothing runs unprotected.
+        // An ordered operation never runs unprotected.
         Err(error) if error.kind() == ErrorKind::KeyMissing && engine.runs_without_key() && rank.is_none() => {
             return Ok(None);
         }

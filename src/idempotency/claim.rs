@@ -1,4 +1,4 @@
-//! A claim, from its holder's point of view.
+//! Claims, as their holders see them.
 
 use std::{
     fmt,
@@ -16,10 +16,10 @@ use crate::{
     store::{ClaimRequest, Grant, Settlement},
 };
 
-/// The right to run an operation. Handlers that want to know about it get it as an argument.
+/// The right to run an operation. Handlers can take it as an argument.
 #[derive(Clone)]
 pub struct Claim {
-    /// All that were granted by one call. Batches move claims a lot, so that what they hold stays in its place.
+    /// All claims that were granted by one call. Batches move claims often, so their contents stay in one place.
     granted: Arc<Vec<Granted>>,
     index: u32,
 }
@@ -41,7 +41,8 @@ pub(super) struct Granted {
 #[derive(Debug, Default)]
 struct More {
     order: Option<Order>,
-    /// The times of the claim as its heartbeat moves them, in milliseconds since the Unix epoch; zero until then.
+    /// The times of the claim as moved by its heartbeat, in milliseconds since the Unix epoch. Zero until the first
+    /// move.
     lease_until: AtomicU64,
     stop: AtomicU64,
 }
@@ -65,12 +66,12 @@ impl Granted {
 }
 
 impl Claim {
-    /// The claim that a request was granted.
+    /// Creates the claim of a granted request.
     pub(crate) fn of(request: &ClaimRequest, grant: Grant, window: Window) -> Self {
         Granted::of(request, grant, window).into()
     }
 
-    /// The claims that were granted by one call.
+    /// Creates the claims that were granted by one call.
     pub(super) fn all(granted: Vec<Granted>) -> impl Iterator<Item = Self> {
         let granted = Arc::new(granted);
         let indices = 0..u32::try_from(granted.len()).unwrap_or(u32::MAX);
@@ -99,41 +100,42 @@ impl Claim {
         granted.into()
     }
 
-    /// The hash of the operation's key. The same in every run of the operation, so it can serve as the idempotency key
-    /// of the calls that the handler makes.
+    /// Returns the hash of the operation's key. It is the same in every run of the operation, so it can serve as the
+    /// idempotency key of the handler's calls to other services.
     pub fn key(&self) -> KeyHash {
         self.granted().key
     }
 
-    /// Where the operation stands in the order of its entity, if it has one.
+    /// Returns the operation's position in the order of its entity, if any.
     pub(super) fn order(&self) -> Option<Order> {
         Order::possible(&self.granted().more.as_ref()?.order).copied()
     }
 
-    /// How often the key has been granted since its record was created, this grant included. Information, not a fencing
-    /// token: it starts again after a release.
+    /// Returns the number of grants of the key since its record was created, including this one. This is not a fencing
+    /// token, because it restarts after a release.
     pub fn attempt(&self) -> u64 {
         self.granted().attempt
     }
 
-    /// Whether an earlier run ended without an outcome, so that the operation may already have taken effect.
+    /// Returns whether an earlier run ended without an outcome, so that the operation may already have taken effect.
     pub fn took_over(&self) -> bool {
         self.granted().prior_status == Some(Status::InProgress)
     }
 
-    /// When the claim ends for others. A [heartbeat](crate::Operation::heartbeat) moves it later: this is what the last renewal
-    /// has said.
+    /// Returns the end of the lease. A [heartbeat](crate::Operation::heartbeat) moves it later, and this is the end
+    /// after the last renewal.
     pub fn lease_until(&self) -> Timestamp {
         self.moved(|more| &more.lease_until).unwrap_or(self.granted().lease_until)
     }
 
-    /// Returns the time at which the handler is cancelled if it is still running. A [heartbeat](crate::Operation::heartbeat) moves it later, up to the
-    /// longest duration: this is where it stands now.
+    /// Returns the time at which the handler is cancelled if it is still running. A
+    /// [heartbeat](crate::Operation::heartbeat) moves it later, up to the maximum duration, and this is its current
+    /// value.
     pub fn stop_point(&self) -> Timestamp {
         self.moved(|more| &more.stop).unwrap_or(self.granted().window.stop)
     }
 
-    /// Returns how the claim is released: a claim that took over is handed back (S9).
+    /// Returns the settlement that releases the claim, which is a hand-back if the claim took over (S9).
     pub(crate) fn release(&self) -> Settlement {
         if self.took_over() { Settlement::HandBack } else { Settlement::Release }
     }
@@ -143,14 +145,14 @@ impl Claim {
         (millis > 0).then(|| Timestamp::from_millis(millis))
     }
 
-    /// Shows the holder when it is cancelled now.
+    /// Shows the holder the current cancellation time.
     pub(super) fn show_stop_point(&self, stop: Timestamp) {
         if let Some(more) = &self.granted().more {
             more.stop.store(stop.as_millis(), Ordering::Relaxed);
         }
     }
 
-    /// The lease was renewed, and stands until `lease_until`.
+    /// Records that the lease was renewed until `lease_until`.
     pub(super) fn renew(&mut self, window: Window, lease_until: Timestamp) {
         *self = self.changed(|granted| {
             granted.window = window;
@@ -179,17 +181,17 @@ impl From<Granted> for Claim {
     }
 }
 
-/// Shows what the claim holds, and nothing of others.
+/// Shows the contents of this claim only.
 impl fmt::Debug for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Claim").field(self.granted()).finish()
     }
 }
 
-/// For tests of what is done with a claim. None of it reaches a store.
+/// For tests of code that uses a claim. Nothing here reaches a store.
 #[cfg(feature = "testing")]
 impl Claim {
-    /// The same claim, as if an earlier one on the key had ended without an outcome.
+    /// Returns the same claim, as if an earlier one on the key had ended without an outcome.
     #[must_use]
     pub fn with_takeover(self) -> Self {
         self.changed(|granted| {
@@ -198,7 +200,7 @@ impl Claim {
         })
     }
 
-    /// The same claim with another time at which its handler is cancelled.
+    /// Returns the same claim with a different cancellation time for its handler.
     #[must_use]
     pub fn with_stop_point(self, stop: Timestamp) -> Self {
         self.changed(|granted| {

@@ -1,4 +1,4 @@
-//! Classifiers: what errors of the user's types say about their operations.
+//! Classifiers, which return verdicts for errors of the user's types.
 
 #[cfg(feature = "http")]
 use std::any::Any;
@@ -16,7 +16,7 @@ use crate::error::BoxError;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 use crate::error::Error;
 
-/// The classifiers of an engine, in the order in which they are asked.
+/// The classifiers of an engine, in the order in which they are applied.
 #[derive(Clone, Default)]
 pub(crate) struct Classifiers(Vec<Arc<dyn Classifier>>);
 
@@ -30,7 +30,7 @@ impl Classifiers {
         self.0.push(Arc::new(OfType { verdict, error: PhantomData::<fn(&E)> }));
     }
 
-    /// The failure with its verdict: its mark, or what the classifiers say of it, or that a task panicked.
+    /// Returns the failure with its verdict, from its mark, from the classifiers, or from a task that panicked.
     pub(crate) fn judge(&self, failure: Failure, on_panic: OnPanic) -> Failure {
         if failure.is_judged() {
             return failure;
@@ -41,14 +41,14 @@ impl Classifiers {
         }
     }
 
-    /// What an error says by its mark or, without one, by its type.
+    /// Returns the verdict on an error, from its mark or, without one, from its type.
     #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
     pub(crate) fn verdict(&self, error: &(dyn StdError + 'static), on_panic: OnPanic) -> Option<Verdict> {
         Verdict::marked(error).or_else(|| self.of(error, on_panic))
     }
 
-    /// Returns the error of a key, a payload's part or an order by the verdict of the user's function: an error that
-    /// may pass is no property of the delivery. Nothing ran, so an unknown one may pass too.
+    /// Returns the error of a key, a payload's part or an order with the verdict of the user's function. A transient
+    /// error is not a property of the delivery. Nothing ran, so an unknown one counts as transient too.
     #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
     pub(crate) fn key_error(&self, error: Error, on_panic: OnPanic) -> Error {
         let verdict = chain(&error).find(|error| !error.is::<Error>()).and_then(|error| self.verdict(error, on_panic));
@@ -62,14 +62,14 @@ impl Classifiers {
         }
     }
 
-    /// The verdict on an error of a service: its mark, or what the classifiers say of it. Without either it is unknown if the
-    /// error says that a future was dropped.
+    /// Returns the verdict on an error of a service, from its mark or from the classifiers. Without either it is
+    /// unknown if the error means that a future was dropped.
     #[cfg(any(feature = "http", feature = "invocation"))]
     pub(crate) fn verdict_of_service(&self, error: &(dyn StdError + 'static), on_panic: OnPanic) -> Option<Verdict> {
         self.verdict(error, on_panic).or_else(|| chain(error).any(is_elapsed).then_some(Verdict::Unknown))
     }
 
-    /// The same of a value that may be an error, a boxed one included.
+    /// Returns the verdict on a value that may be an error or a boxed error.
     #[cfg(feature = "http")]
     pub(crate) fn verdict_of_any(&self, value: &dyn Any, on_panic: OnPanic) -> Option<Verdict> {
         if let Some(failure) = value.downcast_ref::<Failure>() {
@@ -89,8 +89,8 @@ impl Classifiers {
         self.verdict_of_service(known.or_else(is_task).or_else(is_elapsed)?, on_panic)
     }
 
-    /// Returns the classifiers' verdict on the outermost error of a chain that one of them knows, or else the verdict
-    /// on a task that was awaited.
+    /// Returns the classifiers' verdict on the outermost error of a chain that one of them applies to, or else the
+    /// verdict on a task that was awaited.
     fn of(&self, error: &(dyn StdError + 'static), on_panic: OnPanic) -> Option<Verdict> {
         let by_type = chain(error).find_map(|error| self.0.iter().find_map(|classifier| classifier.verdict(error)));
         by_type
@@ -98,7 +98,7 @@ impl Classifiers {
     }
 }
 
-/// Whether a timeout of `tower` or `tokio` dropped a future, which may have taken effect.
+/// Returns whether a timeout of `tower` or `tokio` dropped a future, which may have taken effect.
 #[cfg(any(feature = "http", feature = "invocation"))]
 fn is_elapsed(error: &(dyn StdError + 'static)) -> bool {
     error.is::<tower::timeout::error::Elapsed>() || error.is::<tokio::time::error::Elapsed>()
@@ -110,8 +110,8 @@ impl fmt::Debug for Classifiers {
     }
 }
 
-/// A panic in a task counts as one in the handler that awaits it. A cancelled task ended at one of its awaits, like a
-/// handler that is cancelled.
+/// Returns the verdict on a task that did not return. A panic counts as one in the handler that awaits the task. A
+/// cancelled task ended at one of its awaits, like a cancelled handler.
 fn of_task(ended: &JoinError, on_panic: OnPanic) -> Verdict {
     match on_panic {
         OnPanic::Transient if ended.is_panic() => Verdict::Transient,
@@ -119,7 +119,8 @@ fn of_task(ended: &JoinError, on_panic: OnPanic) -> Verdict {
     }
 }
 
-/// The error as this type. As sources, the standard library's pointers pass over what they point to.
+/// Returns the error as this type, also if it is in one of the standard library's pointers, whose `source` skips the
+/// error itself.
 fn found<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     error
         .downcast_ref::<E>()
@@ -131,10 +132,10 @@ fn found<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Opti
 trait Classifier: Send + Sync {
     fn name(&self) -> &'static str;
 
-    /// `None` if the error is of another type, or the classifier says nothing of it.
+    /// Returns `None` if the error is of a different type, or if the classifier returns no verdict.
     fn verdict(&self, error: &(dyn StdError + 'static)) -> Option<Verdict>;
 
-    /// The value as the error that it is, if it is of the classifier's type.
+    /// Returns the value as an error, if it is of the classifier's type.
     #[cfg(feature = "http")]
     fn as_error<'a>(&self, value: &'a dyn Any) -> Option<&'a (dyn StdError + 'static)>;
 }

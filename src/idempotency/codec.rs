@@ -1,4 +1,4 @@
-//! The hook that encodes results on their way to the store, and decodes them on their way back.
+//! The hook that encodes results before they are stored and decodes them before they are replayed.
 
 use std::{fmt, sync::Arc};
 
@@ -9,15 +9,17 @@ use crate::{
 
 /// Encodes results before they are stored and decodes them before they are replayed, for example to encrypt them.
 ///
-/// [`Builder::result_codec`](crate::Builder::result_codec) gives an engine its codec. `docs/security.md` describes what a record
-/// shows all the same, and `examples/cookbook` has a codec that encrypts by AES-256-GCM and rotates its keys.
+/// [`Builder::result_codec`](crate::Builder::result_codec) sets an engine's codec. `docs/security.md` lists the data
+/// that a record still reveals, and `examples/cookbook` has a codec that encrypts with AES-256-GCM and rotates its
+/// keys.
 ///
-/// The codec gets the results of operations and invocations, the responses of the HTTP layer and the texts of permanent failures.
-/// They are serialized, and compressed if they are larger than [`compress_above`](crate::Builder::compress_above): what is
-/// encrypted does not compress. A result is stored as the codec returns it, and has to fit into the store then.
+/// The codec receives the results of operations and invocations, the responses of the HTTP layer and the texts of
+/// permanent failures. They are serialized, and compressed if they are larger than
+/// [`compress_above`](crate::Builder::compress_above), because encrypted data does not compress. A result is stored as
+/// the codec returns it, and must then fit into the store.
 ///
-/// Both methods are called on the thread that runs the handler, `encode` after the handler and within the reserve. They must not
-/// block: fetch keys when the function starts.
+/// Both methods are called on the thread that runs the handler, `encode` after the handler and within the reserve. They
+/// must not block, so fetch keys when the function starts.
 ///
 /// ```
 /// use lambda_once::{BoxError, Idempotency, MemoryStore, ResultCodec, record::{EncodedData, KeyHash}};
@@ -49,23 +51,24 @@ use crate::{
 /// # Ok(()) }
 /// ```
 pub trait ResultCodec: fmt::Debug + Send + Sync + 'static {
-    /// Encodes a result. `key` is the hash that identifies its record, so that a codec can bind the two, as the associated data of
-    /// an authenticated cipher does: a result that is copied into another record then no longer decodes.
+    /// Encodes a result. `key` is the hash that identifies its record. A codec can bind the two, for example as the
+    /// associated data of an authenticated cipher, so that a result copied into another record does not decode.
     ///
     /// # Errors
     ///
-    /// Any error, or a panic, drops the result, since the operation has taken effect. The record is completed without it, and an
-    /// error is logged with the text of this one, which must not quote the result.
+    /// Any error, or a panic, drops the result, because the operation has taken effect. The record is completed without
+    /// it, and an error is logged with the text of this one, which must not quote the result.
     fn encode(&self, key: &KeyHash, plain: &[u8]) -> Result<EncodedData, BoxError>;
 
-    /// Decodes what [`encode`](Self::encode) has returned, perhaps in another version of the function: by
-    /// [its codec's id](EncodedData::codec). The result has to be equal to `plain`. Results that were stored by an engine without a
-    /// codec do not reach it, and are replayed as they are.
+    /// Decodes the output of [`encode`](Self::encode), perhaps from a different version of the function (see
+    /// [`EncodedData::codec`]). The result must be equal to `plain`. Results that were stored by an engine without a
+    /// codec are replayed unchanged and do not reach this method.
     ///
     /// # Errors
     ///
-    /// Any error, such as that of an id that is not known, or a panic, is reported as
-    /// [`ErrorKind::StoredResult`](crate::ErrorKind::StoredResult), which is permanent. The operation does not run again.
+    /// Any error, for example for an unknown id, or a panic is reported as
+    /// [`ErrorKind::StoredResult`](crate::ErrorKind::StoredResult), which is permanent. The operation does not run
+    /// again.
     fn decode(&self, key: &KeyHash, encoded: &EncodedData) -> Result<Vec<u8>, BoxError>;
 }
 

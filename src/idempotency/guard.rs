@@ -1,4 +1,4 @@
-//! Bounds for the user's code: panics are caught, and futures are dropped when their time is up.
+//! Bounds user code: panics are caught, and futures are dropped when their time is up.
 
 use std::{
     any::Any,
@@ -19,22 +19,22 @@ use super::{invoked::Enclosing, window::Window};
 use crate::clock::{Clock, Timestamp};
 pub(crate) use crate::panics::{catch_panic, drop_contained, drop_panic};
 
-/// Why a user's future returned nothing.
+/// The reason why a user's future returned nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unfinished {
-    /// With the panic's message, if it has one.
+    /// It panicked, with this message if there is one.
     Panicked(Option<String>),
     /// It was still running when its time was up.
     Cancelled,
-    /// Its time was up before its first poll: nothing of it ran.
+    /// Its time was up before its first poll, so nothing of it ran.
     NotStarted,
 }
 
 pin_project! {
     /// Awaits `work` within its bounds.
     ///
-    /// The clock is read before every poll, besides the timer: while an execution environment is frozen its timers stand still, and a
-    /// handler that thaws after its lease must not go on.
+    /// Besides the timer, the clock is read before every poll, because timers stop while an execution environment is
+    /// frozen, and a handler that thaws after its lease must not continue.
     pub(crate) struct Guarded<F> {
         #[pin]
         work: F,
@@ -46,17 +46,17 @@ pin_project! {
     }
 }
 
-/// When a user's future may begin at the latest, and when it is dropped.
+/// The times at which a user's future may begin at the latest, and at which it is dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) begin_by: Timestamp,
     pub(crate) stop: Timestamp,
-    /// When its invocation ends, if that is known.
+    /// The end of its invocation, if known.
     pub(crate) deadline: Option<Timestamp>,
 }
 
 impl Bounds {
-    /// It may begin at any time until `stop`, in this window.
+    /// Returns bounds that allow the future to begin at any time until `stop`, in this window.
     pub(crate) fn until(stop: Timestamp, window: &Window) -> Self {
         Self { begin_by: stop, stop, deadline: window.deadline() }
     }
@@ -68,7 +68,7 @@ impl<F> Guarded<F> {
         Self { work, timer, clock, bounds, started: false }
     }
 
-    /// Moves the stop point to `stop`, which a timer ends in `time` at the latest.
+    /// Moves the stop point to `stop`, with a timer that ends in `time` at the latest.
     pub(crate) fn stop_at(self: Pin<&mut Self>, stop: Timestamp, time: Duration) {
         let mut this = self.project();
         this.bounds.stop = stop;
@@ -89,7 +89,7 @@ impl<F: Future> Future for Guarded<F> {
             return Poll::Ready(Err(if *this.started { Unfinished::Cancelled } else { Unfinished::NotStarted }));
         }
         *this.started = true;
-        // The future is not polled again after a panic, so it does not matter in which state that left it.
+        // The future is not polled again after a panic, so its state does not matter.
         let entered = Enclosing { deadline: this.bounds.deadline, stop: this.bounds.stop }.enter();
         let polled = catch_unwind(AssertUnwindSafe(|| this.work.poll(context)));
         drop(entered);
@@ -105,13 +105,14 @@ impl<F: Future> Future for Guarded<F> {
     }
 }
 
-/// Awaits a user's hook for at most this long. Without any time it is not begun: its effect would go unnoticed.
+/// Awaits a user's hook for at most this long. Without any time it is not started, because its effect would go
+/// unnoticed.
 #[cfg(any(feature = "batch", feature = "http"))]
 pub(crate) async fn bounded<F: Future>(hook: F, time: Duration) -> Result<F::Output, Unfinished> {
     if time.is_zero() {
         return Err(Unfinished::NotStarted);
     }
-    // The future is dropped inside, as that may panic too.
+    // The future is dropped inside, because its drop may panic too.
     let bounded = AssertUnwindSafe(async { tokio::time::timeout(time, hook).await }).catch_unwind();
     match bounded.await {
         Ok(in_time) => in_time.map_err(|_| Unfinished::Cancelled),

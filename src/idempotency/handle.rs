@@ -1,11 +1,11 @@
-//! The user's handle on an engine.
+//! The user's handle to an engine.
 
 use std::{borrow::Cow, sync::Arc};
 
 use super::engine::Engine;
 use crate::{error::Error, store::Store};
 
-/// Makes operations take effect once: a store, and the settings for using it.
+/// Makes operations take effect once, with a store and the settings for its use.
 ///
 /// It is cheap to clone, and clones share everything. Build it once, in the function's init, and use it from any number
 /// of tasks. Several engines may share a store, and an operation of one may run inside an operation of another, as long
@@ -13,21 +13,23 @@ use crate::{error::Error, store::Store};
 ///
 /// # Names
 ///
-/// Equal keys meet, and share one record, only if all of these are equal as well. They are hashed together with the key,
-/// each preceded by its length:
+/// Equal keys share one record only if all of these are equal as well. They are hashed together with the key, each
+/// preceded by its length:
 ///
-/// 1. the [scope](super::Builder::scope): the function's name, unless the builder says otherwise;
+/// 1. the [scope](super::Builder::scope), by default the function's name;
 /// 2. the engine's name, if it has one ([`named`](Self::named));
-/// 3. the operation's name: the first argument of [`operation`](Self::operation); of a service the name of its kind, which is
-///    `http`, `invocation`, or the source ([`Source::OPERATION`](crate::batch::Source::OPERATION), such as `sqs`);
-/// 4. for requests and events, whose key it is: the HTTP caller, and the tenant if Lambda gives one.
+/// 3. the operation's name, which is the first argument of [`operation`](Self::operation), or for a service the name of
+///    its kind, which is `http`, `invocation`, or the source ([`Source::OPERATION`](crate::batch::Source::OPERATION),
+///    such as `sqs`);
+/// 4. for requests and events, the owner of the key: the HTTP caller, and the tenant if Lambda provides one.
 ///
-/// So the unnamed engines of a scope and a store serve one service of each kind, and any number of operations with names of their
-/// own. A second service of one kind would take the first one's records for its own, and skip work that has never run. It is refused
-/// ([`ErrorKind::Config`](crate::ErrorKind::Config)), and so is the first while both are alive: by `validate`, or at the first
-/// event. Clones of one service are one, and so are services that are created at the same source line with the
-/// same handler, equal keys and equal settings, as in a function that makes its service for each event. A handler or a
-/// [`Key::from_fn`](crate::Key::from_fn) that captures something, or is a function pointer, equals no other. Give each an engine with a name:
+/// So the unnamed engines of a scope and a store serve one service of each kind, and any number of operations with
+/// distinct names. A second service of one kind would take the first one's records for its own, and skip operations
+/// that have never run. It is refused ([`ErrorKind::Config`](crate::ErrorKind::Config)), and so is the first while both
+/// exist, by `validate` or at the first event. Clones of one service count as one. So do services that are created at
+/// the same source line with the same handler, equal keys and equal settings, as in a function that makes its service
+/// for each event. A handler or a [`Key::from_fn`](crate::Key::from_fn) that captures something, or is a function
+/// pointer, equals no other. Give each such service an engine with a name:
 ///
 /// ```
 /// # #[cfg(feature = "sqs")] {
@@ -66,12 +68,12 @@ pub struct Idempotency {
 }
 
 impl Idempotency {
-    /// The same engine under a name: equal keys of differently named engines do not meet, nor do those of a named one and an
-    /// unnamed one. The name comes in front of the [operations' own](Self#names), and replaces an earlier one of the engine.
+    /// Returns the same engine with a name. Engines with different names never share records, nor do a named and an
+    /// unnamed one. The name precedes the [operations' names](Self#names), and replaces an earlier name of the engine.
     ///
-    /// An empty name is refused ([`Config`](crate::ErrorKind::Config)) by what is made on the engine. Two services of one kind need two
-    /// names. Give both the same one only if they are to share their records, as two
-    /// versions of one service do.
+    /// An empty name is refused ([`Config`](crate::ErrorKind::Config)) by the operations and services of the engine.
+    /// Two services of one kind need two names. Give both the same name only if they are to share their records, like
+    /// two versions of one service.
     #[must_use]
     pub fn named(&self, name: impl Into<Cow<'static, str>>) -> Self {
         Self { engine: self.engine.named(name.into()) }
@@ -81,7 +83,7 @@ impl Idempotency {
     ///
     /// # Errors
     ///
-    /// Those of the store. A function that can still answer without the store may go on.
+    /// Those of the store. A function that can work without the store may continue.
     pub async fn warm_up(&self) -> Result<(), Error> {
         if self.engine.settings.disabled {
             return Ok(());
@@ -89,7 +91,7 @@ impl Idempotency {
         self.engine.store.warm_up().await
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.engine.store
     }

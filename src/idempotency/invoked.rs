@@ -1,4 +1,4 @@
-//! The invocation that an operation belongs to: when it ends, and whose it is.
+//! The deadline and the tenant of the invocation that an operation belongs to.
 
 use std::{
     cell::Cell,
@@ -7,12 +7,12 @@ use std::{
 
 use crate::clock::{Deadline, Timestamp};
 
-/// When an operation's invocation ends, and its tenant if Lambda gives one. Made of a [`Deadline`], a
+/// The deadline of an operation's invocation, and its tenant if Lambda provides one. Created from a [`Deadline`], a
 /// [`Timestamp`] or a Lambda `Context`, for [`Operation::deadline`](crate::Operation::deadline).
 #[derive(Clone, Debug)]
 pub struct InvocationContext {
     pub(super) deadline: Deadline,
-    /// The context's tenant, if it has one; `None` without a context.
+    /// The context's tenant, if any, or `None` without a context.
     pub(super) tenant: Option<Option<String>>,
 }
 
@@ -41,9 +41,9 @@ impl From<&lambda_runtime::Context> for InvocationContext {
 pub(super) enum Tenant {
     #[default]
     Unsaid,
-    /// The tenant of the context that was given, if it has one.
+    /// The tenant of the given context, if any.
     OfContext(Option<String>),
-    /// Chosen; `None` for all tenants.
+    /// Set explicitly, or `None` for all tenants.
     Chosen(Option<String>),
 }
 
@@ -56,11 +56,11 @@ impl Tenant {
     }
 }
 
-/// Whether an invocation in this process was for a tenant. A static, since what identifies an operation must not depend on the
-/// task it runs in: `tokio::spawn` would change its key.
+/// Whether an invocation in this process was for a tenant. A static, because the identity of an operation must not
+/// depend on its task: `tokio::spawn` would change its key.
 static HAS_TENANTS: AtomicBool = AtomicBool::new(false);
 
-/// An invocation begins, for this tenant.
+/// Records that an invocation begins, for this tenant.
 #[cfg_attr(
     not(any(feature = "batch", feature = "http", feature = "invocation")),
     expect(dead_code, reason = "without Lambda there are no tenants")
@@ -75,12 +75,12 @@ pub(super) fn process_has_tenants() -> bool {
     HAS_TENANTS.load(Ordering::Relaxed)
 }
 
-/// The run whose work is being polled on this thread: what runs inside of it ends before it does.
+/// The run whose work is being polled on this thread. Runs inside it end before it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Enclosing {
-    /// When its invocation ends, if that is known.
+    /// The end of its invocation, if known.
     pub(crate) deadline: Option<Timestamp>,
-    /// When it is cancelled.
+    /// The time at which it is cancelled.
     pub(crate) stop: Timestamp,
 }
 
@@ -93,10 +93,9 @@ impl Enclosing {
         ENCLOSING.get()
     }
 
-    /// Makes this the enclosing run of what is polled on this thread, until the guard is dropped.
+    /// Makes this the enclosing run of the work that is polled on this thread, until the guard is dropped.
     ///
-    /// A guard, not a function that polls: in a debug build each function on the way holds the result once more on the
-    /// stack.
+    /// A guard, because in a debug build each function that polls holds the result once more on the stack.
     pub(crate) fn enter(self) -> Entered {
         Entered(ENCLOSING.replace(Some(self)))
     }

@@ -1,6 +1,6 @@
-//! The engine: one operation, from its claim to its end.
+//! The engine, which takes one operation from its claim to its end.
 //!
-//! [`Idempotency`] joins a store with settings. [`Idempotency::operation`] protects any async function; the queue
+//! [`Idempotency`] joins a store with settings. [`Idempotency::operation`] protects any async function. The queue
 //! processor and the HTTP layer build on the same protocol.
 
 pub(crate) mod builder;

@@ -1,4 +1,5 @@
-//! Names: what sets the operations of one engine apart, and which services of a process would share records by accident.
+//! Separates the operations of an engine by names, and detects services of a process that would share records by
+//! accident.
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 use std::{
@@ -17,7 +18,7 @@ use crate::error::Error;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 use crate::{key::selector::Key, store::StoreId};
 
-/// Refuses a name that says nothing.
+/// Refuses an empty name.
 pub(crate) fn check(operation: &str) -> Result<(), Error> {
     if operation.is_empty() {
         Err(Error::config("the operation has no name: say what is done, as in `charge`"))
@@ -26,14 +27,14 @@ pub(crate) fn check(operation: &str) -> Result<(), Error> {
     }
 }
 
-/// The only operation of an engine, on a store with records in which its name is not.
+/// The only operation of an engine, on a store whose records do not contain its name.
 #[cfg(feature = "powertools")]
 #[derive(Debug, Default)]
 pub(crate) struct OnlyOperation(std::sync::OnceLock<Box<str>>);
 
 #[cfg(feature = "powertools")]
 impl OnlyOperation {
-    /// For a store with records of AWS Powertools: fails for a second operation, and where there is a tenant.
+    /// Fails for a second operation and for a tenant, on a store with records of AWS Powertools.
     pub(super) fn check(&self, operation: &str, tenant: Option<&str>) -> Result<(), Error> {
         if tenant.is_some() {
             return Err(Error::config(
@@ -51,11 +52,12 @@ impl OnlyOperation {
     }
 }
 
-/// The unnamed services of the process that are alive, on whatever engines.
+/// The unnamed services of the process that still exist, on any engine.
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 static ALIVE: Mutex<Vec<Service>> = Mutex::new(Vec::new());
 
-/// A service: what its records share, and what distinguishes it from other services that share the same.
+/// A service, by the values that its records depend on and those that distinguish it from other services with the same
+/// records.
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 #[derive(Debug)]
 struct Service {
@@ -63,10 +65,11 @@ struct Service {
     store: StoreId,
     scope: Box<str>,
     kind: &'static str,
-    /// Where the program creates it, and with which handler. A function that creates its service for each event creates
-    /// the same one each time.
+    /// The place in the program that creates it. A function that creates its service for each event creates the same
+    /// one each time.
     place: &'static Location<'static>,
-    /// `None` if it captures something, or is a pointer: its type does not say what it does.
+    /// The type of its handler. `None` if it captures something, or is a pointer, because its type does not determine
+    /// its behavior.
     handler: Option<TypeId>,
     /// Its keys and settings, once they were needed.
     terms: Option<Terms>,
@@ -76,7 +79,7 @@ struct Service {
 #[derive(Debug)]
 struct Terms {
     keys: Vec<Key>,
-    /// Their `Debug` output: hooks cannot be compared.
+    /// Their `Debug` output, because hooks cannot be compared.
     settings: String,
 }
 
@@ -90,7 +93,7 @@ impl Service {
         if self.handler.is_none() || (self.place, self.handler) != (other.place, other.handler) {
             return false;
         }
-        // One whose terms are not known yet is compared when it is checked itself.
+        // A service whose terms are unknown is compared when it is checked itself.
         let (Some(ours), Some(theirs)) = (&self.terms, &other.terms) else { return true };
         let mut keys = ours.keys.iter().zip(&theirs.keys);
         ours.keys.len() == theirs.keys.len()
@@ -99,15 +102,15 @@ impl Service {
     }
 }
 
-/// A service's place among the services of the process. Clones of a service share it; it ends with the last of them.
+/// The registration of a service in the process. Clones of a service share it, and it ends with the last of them.
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
-    /// `None` on a named engine: whoever gives one name to two services wants them to share their records.
+    /// `None` on a named engine, because two services with one name are meant to share their records.
     unnamed: Option<Arc<Unnamed>>,
 }
 
-/// The id of a service that is alive as long as this.
+/// The id of a registered service, which exists as long as this.
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 #[derive(Debug)]
 struct Unnamed(u64);
@@ -126,7 +129,8 @@ fn alive() -> MutexGuard<'static, Vec<Service>> {
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 impl Registration {
-    /// Registers a service of this kind, with handlers of this type. To be called by its constructor, which tracks its caller.
+    /// Registers a service of this kind, with handlers of this type. Must be called by its constructor, which tracks
+    /// its caller.
     #[track_caller]
     pub(crate) fn new<H: 'static>(engine: &Engine, kind: &'static str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -140,8 +144,8 @@ impl Registration {
         Self { unnamed: Some(Arc::new(Unnamed(id))) }
     }
 
-    /// Fails while another service is alive that shares the records of this one. `keys` and `settings` are asked for only if there
-    /// is one that may be the same service, made again.
+    /// Fails while another service exists that shares the records of this one. `keys` and `settings` are called only if
+    /// another service may be the same one, created again.
     pub(crate) fn check(&self, keys: impl FnOnce() -> Vec<Key>, settings: impl fmt::Debug) -> Result<(), Error> {
         let Some(Unnamed(id)) = self.unnamed.as_deref() else { return Ok(()) };
         let mut alive = alive();

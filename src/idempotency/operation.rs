@@ -1,4 +1,4 @@
-//! One operation, given by its key: for any async function.
+//! One operation, identified by its key, for any async function.
 
 use std::{borrow::Cow, fmt, future::Future, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ use crate::{
     telemetry::{EntryPoint, spans},
 };
 
-/// One operation, ready to [`run`](Self::run). Made by [`Idempotency::operation`].
+/// One operation, ready to [`run`](Self::run). Created by [`Idempotency::operation`].
 #[must_use = "an operation does nothing until it is run"]
 pub struct Operation<'a, P = Unprobed> {
     pub(super) engine: Cow<'a, Engine>,
@@ -41,7 +41,7 @@ pub struct Operation<'a, P = Unprobed> {
     pub(super) fingerprint: Result<Option<Fingerprint>, Error>,
     pub(super) rank: Option<Rank>,
     pub(super) label: Option<Arc<str>>,
-    /// `None` if nothing was said of it.
+    /// `None` if none was set.
     pub(super) deadline: Option<Deadline>,
     pub(super) tenant: Tenant,
     wait_up_to: Duration,
@@ -49,7 +49,7 @@ pub struct Operation<'a, P = Unprobed> {
     probe: P,
 }
 
-/// Shows no key: it is plain until it is hashed.
+/// Omits the key, which is plain text until it is hashed.
 impl<P> fmt::Debug for Operation<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Operation")
@@ -61,24 +61,27 @@ impl<P> fmt::Debug for Operation<'_, P> {
 }
 
 impl Idempotency {
-    /// The operation `name` that `key` identifies: a string, a number, or a tuple of them.
+    /// Creates the operation `name` that `key` identifies: a string, a number, or a tuple of them.
     ///
-    /// The name says what is done, such as `charge`, and is the same in each call that does it. Equal keys of differently
-    /// named operations do not meet: order 7 can be charged and mailed. An operation inside another one needs another name
-    /// or another key, or it finds itself in progress. The names of [services](Self#names) are names like others.
+    /// The name identifies the action, such as `charge`, and is the same in each call for it. Operations with different
+    /// names never share records, so order 7 can be charged and mailed. An operation inside another one needs a
+    /// different name or a different key, or it finds itself in progress. The names of [services](Self#names) belong to
+    /// the same namespace.
     pub fn operation<'a, K: Serialize + ?Sized>(&'a self, name: &'a str, key: &K) -> Operation<'a> {
         Operation::new(&self.engine, name, key)
     }
 
-    /// The hash under which the record of this operation is stored: for tests, and for tools that look a record up.
+    /// Returns the hash under which the record of this operation is stored, for tests and for tools that look up a
+    /// record.
     ///
-    /// For a record of a service, `operation` is the [name of its kind](Self#names), such as `sqs`. Records of an HTTP caller or
-    /// of a tenant have other hashes; the log has those.
+    /// For a record of a service, `operation` is the [name of its kind](Self#names), such as `sqs`. Records of an HTTP
+    /// caller or of a tenant have different hashes, which are logged.
     ///
     /// # Errors
     ///
-    /// As of [`operation`](Self::operation), where [`Operation::run`] has them: [`Config`](crate::ErrorKind::Config) for an
-    /// empty name, [`KeyMissing`](crate::ErrorKind::KeyMissing) or [`Payload`](crate::ErrorKind::Payload) for a key that is none.
+    /// As in [`operation`](Self::operation), the errors of [`Operation::run`]: [`Config`](crate::ErrorKind::Config) for
+    /// an empty name, [`KeyMissing`](crate::ErrorKind::KeyMissing) or [`Payload`](crate::ErrorKind::Payload) for an
+    /// invalid key.
     pub fn key_hash<K: Serialize + ?Sized>(&self, operation: &str, key: &K) -> Result<KeyHash, Error> {
         names::check(operation)?;
         Ok(self.engine.hasher(operation, None).hash(&of_value(key)?))
@@ -102,19 +105,19 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// How to find out whether an earlier run took effect that has left no outcome: for an engine with
-    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), which needs it, and for no other.
+    /// Sets the probe that finds out whether an earlier run without an outcome took effect. Required by an engine with
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), and refused by any other.
     ///
-    /// It is asked when the claim took over, before anything runs, and under that claim: nobody else probes or runs the
-    /// operation meanwhile. The key's hash ([`Claim::key`]) is the same in every run, so it can be looked up at the service
-    /// that it was given to.
+    /// It is called if the claim took over, before anything runs and under that claim, so nothing else probes or runs
+    /// the operation meanwhile. The key's hash ([`Claim::key`]) is the same in every run, so the probe can look it up
+    /// at the service that received it.
     ///
-    /// | the probe | then |
+    /// | the probe | result |
     /// |---|---|
-    /// | says [`ProbeResult::Done`] | the result is recorded, and the outcome is [`Outcome::Recovered`]; nothing runs |
-    /// | says [`ProbeResult::NotDone`] | the operation runs; the outcome of a success is [`Outcome::TookOver`] |
+    /// | returns [`ProbeResult::Done`] | the result is recorded, and the outcome is [`Outcome::Recovered`]; nothing runs |
+    /// | returns [`ProbeResult::NotDone`] | the operation runs; the outcome of a success is [`Outcome::TookOver`] |
     /// | fails, whatever the error's verdict | the claim is handed back, and the next run probes again; the outcome is a transient [`Outcome::Failed`] |
-    /// | panics, or is cancelled at the stop point | as when the handler does; the next run probes again |
+    /// | panics, or is cancelled at the stop point | as for the handler; the next run probes again |
     ///
     /// ```
     /// # use lambda_once::{AfterUnknown, Failure, Idempotency, MemoryStore, Outcome, ProbeResult};
@@ -130,7 +133,7 @@ impl<'a> Operation<'a> {
     ///     })
     ///     .run(|| async { Ok::<_, Failure>("charged now".to_owned()) })
     ///     .await?;
-    /// assert!(matches!(outcome, Outcome::Executed(_))); // it did not take over, so the probe was not asked
+    /// assert!(matches!(outcome, Outcome::Executed(_))); // it did not take over, so the probe was not called
     /// # Ok(()) }
     /// # async fn find_charge(_: &str) -> Result<Option<String>, std::io::Error> { Ok(None) }
     /// ```
@@ -147,28 +150,30 @@ impl<'a> Operation<'a> {
 }
 
 impl<P> Operation<'_, P> {
-    /// What the operation works on. The same key with another payload is a mismatch and does not run.
+    /// Sets the payload. The same key with a different payload is a mismatch and does not run.
     ///
-    /// The value is compared in canonical JSON, so the order of a map's entries does not matter. Its `Serialize` must write the
-    /// same each time: a `HashSet`, or a `Vec` made from a `HashMap`, has another order in every process, and a repeated
-    /// operation would be a mismatch for good. Give a `BTreeSet` or a sorted `Vec` instead. The same holds for the key.
+    /// The value is compared as canonical JSON, so the order of a map's entries does not matter. Its `Serialize` must
+    /// write the same each time. A `HashSet`, or a `Vec` made from a `HashMap`, has a different order in every process,
+    /// so that a repeated operation would always be a mismatch. Use a `BTreeSet` or a sorted `Vec` instead. The same
+    /// holds for the key.
     pub fn payload<V: Serialize + ?Sized>(mut self, payload: &V) -> Self {
         let json = canonical_value(payload);
         self.fingerprint = json.map(|json| Some(self.engine.fingerprint(Form::CanonicalJson, &json)));
         self
     }
 
-    /// What the operation works on, as bytes that are compared as they are.
+    /// Sets the payload as bytes, which are compared as is.
     pub fn payload_bytes(mut self, payload: &[u8]) -> Self {
         self.fingerprint = Ok(Some(self.engine.fingerprint(Form::Bytes, payload)));
         self
     }
 
-    /// Sets a label, so that people find the operation's record in the store: the number of an order, for example. By default a
+    /// Sets a label to find the operation's record in the store, for example the number of an order. By default a
     /// record has none, and nothing in it shows the key.
     ///
-    /// The record holds it as **plain text**, which everybody can read who may read the table. It decides nothing: the last run's
-    /// label is on record. Of a longer text the first 256 bytes are kept.
+    /// The record contains it as **plain text**, readable for everybody with read access to the table. It has no effect
+    /// on the operation, and the label of the last run is on record. Only the first 256 bytes of a longer text are
+    /// kept.
     ///
     /// ```
     /// # use lambda_once::{Failure, Idempotency, MemoryStore, Outcome};
@@ -183,11 +188,12 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// Puts the operation in order: it belongs to `entity` (a string, a number, or a tuple of them) and stands at `sequence` in
-    /// the order of that entity's operations. An operation never takes effect after a newer one of its entity.
+    /// Makes the operation ordered: it belongs to `entity` (a string, a number, or a tuple of them) and has the
+    /// position `sequence` in the order of that entity's operations. An operation never takes effect after a newer one
+    /// of its entity.
     ///
-    /// For operations that **set** something, such as a status or a whole document, of which only the newest counts. Not for
-    /// those that add to something: an older debit that is left out is lost.
+    /// For operations that **set** something, such as a status or a whole document, so that only the newest counts. Not
+    /// for operations that add to something, because an older debit that is left out is lost.
     ///
     /// ```
     /// # use lambda_once::{Failure, Idempotency, MemoryStore, Outcome};
@@ -201,19 +207,22 @@ impl<P> Operation<'_, P> {
     /// # async fn set_status(_: &str) -> Result<(), Failure> { Ok(()) }
     /// ```
     ///
-    /// * An operation whose sequence is that of the newest one that has completed, or before it, is [`Outcome::Superseded`],
-    ///   unless it is done itself: that is replayed. Of two with equal sequences the first to complete counts.
+    /// * An operation whose sequence is equal to or less than that of the newest completed one is
+    ///   [`Outcome::Superseded`], unless it is completed itself and replayed. Of two with equal sequences the first to
+    ///   complete counts.
     /// * One operation works on an entity at a time. Others are [`Outcome::InProgress`] meanwhile, and may
     ///   [wait](Self::wait_up_to).
-    /// * An operation whose run has left no outcome may have taken effect. Older ones are [`Outcome::InProgress`] until it was
-    ///   run again, or a newer one has completed. So do not give it up: older ones would wait until the entity's mark expires.
+    /// * An operation whose run has left no outcome may have taken effect. Older ones are [`Outcome::InProgress`] until
+    ///   it has run again, or a newer one has completed. So always retry it, because older ones would otherwise wait
+    ///   until the entity's mark expires.
     /// * This holds as long as work keeps to its lease. The entity's mark, and so the order, is kept for the retention of
     ///   outcomes after the entity's last operation.
     ///
-    /// An operation with an order has another key than the same one without: put it in order from its first use on.
+    /// An ordered operation has a different key than the same operation without an order, so make it ordered from its
+    /// first use on.
     ///
-    /// [`run`](Self::run) fails with [`Order`](crate::ErrorKind::Order) if the entity is missing (as a key may be), and with
-    /// [`Config`](crate::ErrorKind::Config) on a store that keeps no order
+    /// [`run`](Self::run) fails with [`Order`](crate::ErrorKind::Order) if the entity is missing (as a key may be), and
+    /// with [`Config`](crate::ErrorKind::Config) on a store without support for orders
     /// ([`Limits::orders`](crate::store::Limits::orders)).
     ///
     /// Needs the feature `order`.
@@ -223,12 +232,12 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// Sets when the invocation ends: a [`Timestamp`](crate::clock::Timestamp) or a Lambda `Context` (with the feature
-    /// of any source, `batch`, `http-lambda` or `invocation`). The claim's lease ends a second after that. A context
+    /// Sets the end of the invocation: a [`Timestamp`](crate::clock::Timestamp) or a Lambda `Context` (with the feature
+    /// of any source, `batch`, `http-lambda` or `invocation`). The claim's lease ends one second after that. A context
     /// also sets the [tenant](Self::tenant).
     ///
-    /// In a handler of this library it need not be set: an operation that is polled in the handler's own task inherits
-    /// the deadline of the invocation, and is cancelled in time for the handler to see that. A spawned task inherits
+    /// Not needed in a handler of this library. An operation that is polled in the handler's own task inherits the
+    /// deadline of the invocation, and is cancelled early enough for the handler to see that. A spawned task inherits
     /// nothing.
     ///
     /// Elsewhere, and if the deadline is [unknown](Deadline), the configured lease is used. In Lambda that lease may
@@ -242,12 +251,12 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// Sets the tenant that the operation belongs to: equal keys of two tenants do not meet.
+    /// Sets the tenant that the operation belongs to. Equal keys of two tenants are different operations.
     ///
-    /// A multi-tenant function (Lambda's tenant isolation mode) must set it for each operation: by the context given to
-    /// [`deadline`](Self::deadline), by this, or by [`all_tenants`](Self::all_tenants). An operation without any of
-    /// them is refused ([`Config`](crate::ErrorKind::Config)) as soon as an invocation of the process was for a tenant:
-    /// it would answer one tenant with the result of another.
+    /// A multi-tenant function (Lambda's tenant isolation mode) must set it for each operation, by the context given to
+    /// [`deadline`](Self::deadline), by this, or by [`all_tenants`](Self::all_tenants). Once the process had an
+    /// invocation for a tenant, an operation without any of them is refused ([`Config`](crate::ErrorKind::Config)),
+    /// because it would return the result of one tenant to another.
     ///
     /// Source: <https://docs.aws.amazon.com/lambda/latest/dg/tenant-isolation.html>
     pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
@@ -255,27 +264,29 @@ impl<P> Operation<'_, P> {
         self
     }
 
-    /// Shares the operation among all [tenants](Self::tenant): the first to ask runs it, and the others get its result.
+    /// Shares the operation among all [tenants](Self::tenant). The first call runs it, and the others return its
+    /// result.
     pub fn all_tenants(mut self) -> Self {
         self.tenant = Tenant::Chosen(None);
         self
     }
 
-    /// How long to wait for the outcome of a run that is under way elsewhere, instead of answering
-    /// [`Outcome::InProgress`] at once. By default not at all; never beyond the stop point.
+    /// Sets the time to wait for the outcome of a run elsewhere, instead of returning [`Outcome::InProgress`]
+    /// immediately. The default is zero. The wait never exceeds the stop point.
     ///
-    /// An outcome is replayed when it is there. If the other run releases the operation, or its lease and the skew margin
-    /// pass, the operation is claimed once more and runs in the time that is left. If nothing of it happens in time, the
-    /// outcome is [`Outcome::InProgress`].
+    /// An outcome is replayed as soon as it is recorded. If the other run releases the operation, or its lease and the
+    /// skew margin pass, the operation is claimed again and runs in the remaining time. Otherwise the outcome is
+    /// [`Outcome::InProgress`].
     ///
-    /// The store is read in growing pauses of at most two seconds. An operation that runs inside itself waits in vain.
+    /// The store is read in growing intervals of at most two seconds. An operation that runs inside itself never
+    /// succeeds in waiting.
     pub fn wait_up_to(mut self, time: Duration) -> Self {
         self.wait_up_to = time;
         self
     }
 
-    /// Sets how long the operation may run, where the engine's [setting](crate::Builder::heartbeat) does not suit it.
-    /// Its lease is renewed meanwhile.
+    /// Sets the maximum duration of the operation, instead of the engine's [setting](crate::Builder::heartbeat). Its
+    /// lease is renewed meanwhile.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -289,40 +300,43 @@ impl<P> Operation<'_, P> {
     /// # async fn export() -> Result<(), Failure> { Ok(()) }
     /// ```
     ///
-    /// An operation that is given a known [deadline](Self::deadline) is refused with it ([`Config`](crate::ErrorKind::Config)): its
-    /// lease lasts until then. One that inherits its deadline, inside a handler, is cancelled after `max_duration` or in time for the
-    /// handler to see that, whichever comes first. Its lease lasts until that deadline and needs no renewal.
+    /// Refused ([`Config`](crate::ErrorKind::Config)) together with a known [deadline](Self::deadline), because the
+    /// lease lasts until then. An operation that inherits its deadline, inside a handler, is cancelled after
+    /// `max_duration` or early enough for the handler to see that, whichever comes first. Its lease lasts until that
+    /// deadline and needs no renewal.
     ///
-    /// With `None` the lease is not renewed: without a known deadline the work is cancelled shortly before it ends.
+    /// With `None` the lease is not renewed. Without a known deadline the work is then cancelled shortly before the
+    /// lease ends.
     pub fn heartbeat(mut self, max_duration: impl Into<Option<Duration>>) -> Self {
         self.heartbeat = Heartbeat::of(max_duration.into());
         self
     }
 
-    /// Settings of this operation where they differ from the engine's: its retention, say. Later ones replace earlier ones.
+    /// Overrides settings of the engine for this operation, for example its retention. Later settings replace earlier
+    /// ones.
     pub fn with_settings(mut self, settings: OperationSettings) -> Self {
         self.engine = Cow::Owned(self.engine.with(settings));
         self
     }
 
-    /// Runs `work`, unless the operation is done, running, or not to be run.
+    /// Runs `work`, unless the operation is completed, running, or must not run.
     ///
-    /// Its result is stored as JSON, which does not hold every value: `NaN` and infinities become `null`, and `Some(None)` and
-    /// `Some(())` come back as `None`. A test can find that out (`testing::assert_round_trip`).
+    /// Its result is stored as JSON, which does not represent every value: `NaN` and infinities become `null`, and
+    /// `Some(None)` and `Some(())` are read back as `None`. A test can check that (`testing::assert_round_trip`).
     ///
-    /// `work` is dropped at the stop point, shortly before the deadline. What it has spawned by then, and blocking calls,
-    /// go on by themselves and are not protected. Without a known deadline the lease is renewed while `work` runs, for 15 minutes
+    /// `work` is dropped at the stop point, shortly before the deadline. Tasks that it has spawned and blocking calls
+    /// continue and are not protected. Without a known deadline the lease is renewed while `work` runs, for 15 minutes
     /// by default ([`heartbeat`](Self::heartbeat)).
     ///
     /// # Errors
     ///
     /// An [`Error`] means that nothing ran, unless its kind is [`StoredResult`](crate::ErrorKind::StoredResult): the
-    /// operation was done before, and its result cannot be decoded. [`Config`](crate::ErrorKind::Config) means that the
-    /// operation's name is empty, that its [settings](Self::with_settings) contradict each other, that its
+    /// operation was completed before, and its result cannot be decoded. [`Config`](crate::ErrorKind::Config) means
+    /// that the operation's name is empty, that its [settings](Self::with_settings) contradict each other, that its
     /// [tenant](Self::tenant) must be set, that the engine's policy is
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) and there is no [`probe`](Operation::probe), or the other
-    /// way round, or that its [`heartbeat`](Self::heartbeat) is zero or meets a known deadline that it is given. Errors
-    /// of `work` are in [`Outcome::Failed`].
+    /// way round, or that its [`heartbeat`](Self::heartbeat) is zero or is combined with a known deadline. Errors of
+    /// `work` are in [`Outcome::Failed`].
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
         P: Probe<T>,
@@ -334,11 +348,11 @@ impl<P> Operation<'_, P> {
         self.run_with(|_| work()).await
     }
 
-    /// Like [`run`](Self::run), for work that wants to know its [`Claim`]; `None` where it runs unprotected.
+    /// Runs `work` like [`run`](Self::run), and passes it the [`Claim`], or `None` if it runs unprotected.
     ///
     /// # Errors
     ///
-    /// As of [`run`](Self::run).
+    /// Those of [`run`](Self::run).
     pub async fn run_with<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
         P: Probe<T>,
@@ -375,7 +389,7 @@ impl<P> Operation<'_, P> {
         let window = window(engine, self.deadline, self.heartbeat)?;
         let operation = engine.log_name(name);
         let subject = Subject::new(EntryPoint::Operation, &operation, None);
-        // Boxed: what is around it would hold it several times over, and operations within operations use up a stack.
+        // Boxed, because the surrounding future would hold it several times, and nested operations use up a stack.
         let served = Box::pin(async {
             let found = candidate(engine, name, &self.tenant, self.key, self.fingerprint, self.rank, self.label);
             let Some(candidate) = found.inspect_err(|error| engine.tell_error(subject, error))? else {
@@ -392,11 +406,11 @@ impl<P> Operation<'_, P> {
     }
 }
 
-/// Returns the time of an operation that begins now.
+/// Returns the window of an operation that begins now.
 ///
 /// # Errors
 ///
-/// As of [`Window::check_heartbeat`] for a deadline that is given.
+/// Those of [`Window::check_heartbeat`] for a deadline that is set.
 pub(super) fn window(engine: &Engine, deadline: Option<Deadline>, heartbeat: Heartbeat) -> Result<Window, Error> {
     let enclosing = Enclosing::current();
     let is_unsaid = deadline.is_none() && enclosing.is_none();
@@ -405,14 +419,14 @@ pub(super) fn window(engine: &Engine, deadline: Option<Deadline>, heartbeat: Hea
     }
     let (now, deadline) = (engine.clock.now(), deadline.unwrap_or(Deadline::UNKNOWN));
     let window = Window::within(enclosing, now, deadline, &engine.settings);
-    // With an inherited deadline it bounds the run as well, so that the same code works in Lambda and elsewhere.
+    // With an inherited deadline it also bounds the run, so that the same code works in Lambda and elsewhere.
     if deadline.ahead_of(now).is_some() {
         window.check_heartbeat(heartbeat)?;
     }
     Ok(window.with_heartbeat(heartbeat, &engine.settings))
 }
 
-/// Logs the outcome of an operation and the attempt it took, or its error, and returns the outcome.
+/// Logs the outcome of an operation and its attempt, or its error, and returns the outcome.
 pub(super) fn told<T>(
     engine: &Engine,
     operation: &str,
@@ -432,7 +446,7 @@ pub(super) fn told<T>(
     }
 }
 
-/// Work that runs without a claim. It is called inside, so that a panic in the call is caught too.
+/// Runs work without a claim. It is called inside, so that a panic in the call is caught too.
 pub(super) async fn unprotected<T, E: Into<Failure>, F>(
     work: impl FnOnce(Option<Claim>) -> F + Send,
 ) -> Result<T, Failure>

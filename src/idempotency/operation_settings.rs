@@ -1,4 +1,4 @@
-//! Settings of one operation or service, where they differ from its engine's.
+//! Settings of one operation or service that override those of its engine.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use super::{
 };
 use crate::key::missing::MissingKey;
 
-/// Settings of one operation, service or layer, where they differ from its engine's. What is not set here stays as the
-/// [engine's builder](super::Builder) has it.
+/// Settings of one operation, service or layer that override those of its engine. Other settings keep the values of the
+/// [engine's builder](super::Builder).
 ///
 /// Taken by `with_settings` of [`Operation`](crate::Operation), `BatchService`, `IdempotencyKeyLayer` and `InvocationLayer`.
 ///
@@ -19,7 +19,7 @@ use crate::key::missing::MissingKey;
 ///
 /// const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 ///
-/// /// Nobody is charged twice, and a charge is remembered for a year.
+/// /// Nobody is charged twice, and a charge is kept for a year.
 /// const CHARGES: OperationSettings = OperationSettings::new().retention(YEAR).after_unknown(AfterUnknown::Refuse);
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
@@ -30,8 +30,8 @@ use crate::key::missing::MissingKey;
 /// # async fn charge() -> Result<(), Failure> { Ok(()) }
 /// ```
 ///
-/// Settings that contradict each other, or the engine's, are an error of the kind
-/// [`Config`](crate::ErrorKind::Config) as of [`Builder::build`](super::Builder::build): by `validate` of a service or layer, else before
+/// Settings that contradict each other, or the engine's, are an error of the kind [`Config`](crate::ErrorKind::Config)
+/// as in [`Builder::build`](super::Builder::build), returned by `validate` of a service or layer, or else before
 /// anything is claimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
@@ -48,7 +48,7 @@ pub struct OperationSettings {
 }
 
 impl OperationSettings {
-    /// All of them as the engine's.
+    /// Creates settings that are all equal to the engine's.
     pub const fn new() -> Self {
         Self {
             lease: None,
@@ -63,64 +63,67 @@ impl OperationSettings {
         }
     }
 
-    /// How long a claim stands when the deadline is not known. See [`Builder::lease`](super::Builder::lease).
+    /// Sets the lease of a claim if the deadline is unknown. See [`Builder::lease`](super::Builder::lease).
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// How long a completed record stays. See [`Builder::retention`](super::Builder::retention). Where neither
-    /// these settings nor the engine's say how long failures and what is in progress stay, that is as long.
+    /// Sets the retention of a completed record. See [`Builder::retention`](super::Builder::retention). It also applies
+    /// to failures and records in progress, unless these settings or the engine's specify theirs.
     pub const fn retention(mut self, retention: Duration) -> Self {
         self.retention = Some(retention);
         self
     }
 
-    /// How long the record of a permanent failure stays. See [`Builder::failed_retention`](super::Builder::failed_retention).
+    /// Sets the retention of the record of a permanent failure. See
+    /// [`Builder::failed_retention`](super::Builder::failed_retention).
     pub const fn failed_retention(mut self, retention: Duration) -> Self {
         self.failed_retention = Some(retention);
         self
     }
 
-    /// How long a record stays that is in progress. See
+    /// Sets the retention of a record that is in progress. See
     /// [`Builder::in_progress_retention`](super::Builder::in_progress_retention).
     pub const fn in_progress_retention(mut self, retention: Duration) -> Self {
         self.in_progress_retention = Some(retention);
         self
     }
 
-    /// What happens when a claim has ended without an outcome. See [`Builder::after_unknown`](super::Builder::after_unknown).
+    /// Sets the policy for a claim that has ended without an outcome. See
+    /// [`Builder::after_unknown`](super::Builder::after_unknown).
     pub const fn after_unknown(mut self, policy: AfterUnknown) -> Self {
         self.after_unknown = Some(policy);
         self
     }
 
-    /// What a panic says about the operation. See [`Builder::on_panic`](super::Builder::on_panic).
+    /// Sets the policy for a panic. See [`Builder::on_panic`](super::Builder::on_panic).
     pub const fn on_panic(mut self, policy: OnPanic) -> Self {
         self.on_panic = Some(policy);
         self
     }
 
-    /// What happens to a delivery without a key. See [`Builder::missing_key`](super::Builder::missing_key). The HTTP layer has a
-    /// setting of its own, `key_optional`.
+    /// Sets the policy for a delivery without a key. See [`Builder::missing_key`](super::Builder::missing_key). The
+    /// HTTP layer has the setting `key_optional` instead.
     pub const fn missing_key(mut self, policy: MissingKey) -> Self {
         self.missing_key = Some(policy);
         self
     }
 
-    /// Sets what is stored of results and of the texts of failures. See [`Builder::results`](super::Builder::results).
+    /// Sets which parts of results and failure texts are stored. See [`Builder::results`](super::Builder::results).
     pub const fn results(mut self, policy: Results) -> Self {
         self.results = Some(policy);
         self
     }
 
-    /// Sets the version of the payload (default 1). Raise it by one when a deployment changes what is compared: another
-    /// [`Payload`](crate::Payload), a member more in the value given to [`payload`](crate::Operation::payload), another
-    /// compared header. Otherwise a duplicate of an operation that ran before the deployment is a mismatch.
+    /// Sets the version of the payload (default 1). Raise it by one when a deployment changes the compared data: a
+    /// different [`Payload`](crate::Payload), an additional member in the value given to
+    /// [`payload`](crate::Operation::payload), or a different compared header. Otherwise a duplicate of an operation
+    /// that ran before the deployment is a mismatch.
     ///
-    /// A record written under another version, greater or less, is not compared: its outcome is replayed as
-    /// [`Outcome::ReplayedOtherVersion`](crate::Outcome::ReplayedOtherVersion), and a claim whose lease has lapsed can be taken
-    /// over. The record keeps the version of its last claim.
+    /// A record written under a different version, greater or less, is not compared: its outcome is replayed as
+    /// [`Outcome::ReplayedOtherVersion`](crate::Outcome::ReplayedOtherVersion), and a claim whose lease has lapsed can
+    /// be taken over. The record keeps the version of its last claim.
     ///
     /// ```
     /// use lambda_once::{Failure, Idempotency, MemoryStore, Outcome, OperationSettings};
@@ -138,13 +141,14 @@ impl OperationSettings {
     /// # async fn charge() -> Result<(), Failure> { Ok(()) }
     /// ```
     ///
-    /// Records of AWS Powertools have no version: any but 1 is refused ([`Config`](crate::ErrorKind::Config)).
+    /// Records of AWS Powertools have no version, so any version but 1 is refused
+    /// ([`Config`](crate::ErrorKind::Config)).
     pub const fn payload_version(mut self, version: u32) -> Self {
         self.payload_version = Some(version);
         self
     }
 
-    /// Returns the engine's settings, but for those that are set here.
+    /// Returns the engine's settings with these overrides.
     pub(super) fn over(self, engine: &EngineSettings) -> EngineSettings {
         EngineSettings {
             lease: self.lease.unwrap_or(engine.lease),

@@ -8,75 +8,79 @@ use super::{
 };
 use crate::{clock::Timestamp, order::Sequence, record::Difference, store::Mismatch};
 
-/// The outcome of an operation, as far as this call knows.
+/// The outcome of an operation, as far as this call can determine.
 ///
-/// An outcome is what the protocol decided; trouble that kept it from deciding is an [`Error`](crate::Error).
+/// An `Outcome` is a decision of the protocol. If no decision could be reached, the call returns an
+/// [`Error`](crate::Error).
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "an operation may not have run: look at the outcome"]
 pub enum Outcome<T> {
-    /// It ran now, and its result is recorded. No earlier run may have taken effect.
+    /// The operation ran now, and its result is recorded. No earlier run can have taken effect.
     Executed(T),
-    /// It ran now, and its result is recorded. An earlier run ended without an outcome, so it may have taken effect
-    /// twice, unless a probe has said that it had not.
+    /// The operation ran now, and its result is recorded. An earlier run ended without an outcome, so it may have taken
+    /// effect twice, unless a probe has reported that it had not.
     TookOver(T),
-    /// An earlier run had taken effect without leaving an outcome: its [probe](crate::Operation::probe) has found this
+    /// An earlier run had taken effect without leaving an outcome. Its [probe](crate::Operation::probe) has found this
     /// result, which is recorded now. Nothing ran.
     Recovered(T),
-    /// It ran now and succeeded, or a probe found it done, but that could not be recorded. It will not run again while the
-    /// lease lasts; then it may, or is probed once more.
+    /// The operation ran now and succeeded, or a probe found it done, but that could not be recorded. It will not run
+    /// again while the lease lasts. After that it may run or be probed again.
     Unrecorded(T),
-    /// It was done before; this is the recorded result.
+    /// The operation was completed before, with this recorded result.
     Replayed(T),
-    /// It was done before, with a payload of another [version](crate::OperationSettings::payload_version); this is the recorded
-    /// result. The payloads were not compared.
+    /// The operation was completed before, with this recorded result and a payload of a different
+    /// [version](crate::OperationSettings::payload_version). The payloads were not compared.
     ReplayedOtherVersion(T),
-    /// It was done before; its result is not stored: too large, not serializable, or [discarded](crate::Results::Discard).
+    /// The operation was completed before. Its result is not stored because it was too large, not serializable, or
+    /// [discarded](crate::Results::Discard).
     ReplayedWithoutResult,
-    /// It failed for good before; this is the recorded failure.
+    /// The operation failed permanently before, with this recorded failure.
     ReplayedFailure(StoredFailure),
-    /// It ran now and failed, or its probe did. The verdict says what was made of the claim.
+    /// The operation ran now and failed, or its probe did. The verdict shows how the claim was settled.
     Failed(Failure),
-    /// It, or its probe, ran now and panicked, or was cancelled at the stop point. It may have taken effect; the claim is
-    /// kept until its lease ends (after a panic, unless [`OnPanic::Transient`](crate::OnPanic::Transient) says
-    /// otherwise).
+    /// The operation or its probe ran now and panicked, or was cancelled at the stop point. It may have taken effect,
+    /// and the claim is kept until its lease ends (after a panic, unless
+    /// [`OnPanic::Transient`](crate::OnPanic::Transient) is set).
     Interrupted(Interruption),
-    /// Somebody else is running it, or was until now.
+    /// The operation is running elsewhere, or was until now.
     InProgress {
-        /// When that claim's lease ends; `None` if it has none that is known.
+        /// End of that claim's lease, or `None` if unknown.
         lease_until: Option<Timestamp>,
-        /// How often the key has been granted.
+        /// Number of grants of the key.
         attempt: u64,
     },
-    /// The key belongs to another payload. Nothing ran, and nothing was waited for. The other operation may still be
-    /// running: its state says whether a retry can help. The parts in which the payloads differ are named if they are known.
+    /// The key belongs to a different payload. Nothing ran, and nothing was waited for. The other operation may still
+    /// be running. Its state shows whether a retry can help. The parts in which the payloads differ are named if they
+    /// are known.
     Mismatch(Mismatch),
-    /// It does not run, and never will: a newer operation on its [entity](crate::Operation::ordered_by) has taken effect, or the work
-    /// itself [said so](Verdict::Superseded), now or before. A run of it that was lost may have taken effect before the newer one.
+    /// The operation does not run, and never will. A newer operation on its [entity](crate::Operation::ordered_by) has
+    /// taken effect, or the work itself [reported that](Verdict::Superseded), now or before. A lost run of it may have
+    /// taken effect before the newer one.
     Superseded {
-        /// The greatest sequence that was completed; `None` where the work said so.
+        /// The greatest completed sequence, or `None` if the work reported the supersession.
         newest: Option<Sequence>,
     },
     /// An earlier claim ended without an outcome, and [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) forbids
-    /// another run. Of a record of a batch also: that claim was another payload's.
+    /// another run. In a batch also if that claim was for a different payload.
     Abandoned {
-        /// How often the key has been granted.
+        /// Number of grants of the key.
         attempt: u64,
     },
-    /// It ran now, but longer than its lease, and somebody else claimed it meanwhile and has not finished. What this run
-    /// did is not recorded.
+    /// The operation ran now, but longer than its lease, and another run claimed it meanwhile and has not finished. The
+    /// result of this run is not recorded.
     LeaseLost,
-    /// It did not run: there was no time left before the stop point. The claim, if any, was released.
+    /// The operation did not run, because no time was left before the stop point. The claim, if any, was released.
     NotStarted,
-    /// It did not run: an operation that comes before it in their order failed, or any operation in an order, where that
-    /// stops the batch. The claim, if any, was released.
+    /// The operation did not run, because a preceding operation in its order failed, or any operation in an order, if
+    /// that stops the batch. The claim, if any, was released.
     Skipped,
-    /// It is no work: a predicate of the service, or its envelope, says so. Nothing was claimed.
+    /// A predicate of the service, or its envelope, ignores the record. Nothing was claimed.
     Ignored,
 }
 
 impl<T> Outcome<T> {
-    /// The result, if the operation is known to be done and its result is here.
+    /// Returns the result, if the operation is known to be done and its result is available.
     pub fn into_value(self) -> Option<T> {
         match self {
             Self::Executed(value)
@@ -89,8 +93,8 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// The same outcome, with its result changed if it is [replayed](Self::Replayed): to mark it as one, or to renew what has
-    /// expired in it, such as a signed URL.
+    /// Returns the same outcome, with its result changed if it is [replayed](Self::Replayed), for example to mark it as
+    /// replayed, or to renew an expired part, such as a signed URL.
     ///
     /// ```
     /// # use lambda_once::{Failure, Idempotency, MemoryStore, Outcome};
@@ -111,27 +115,27 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// Whether the operation is known to be done, now or before.
+    /// Returns whether the operation is known to be done, now or before.
     pub const fn is_done(&self) -> bool {
         self.kind().is_done()
     }
 
-    /// A stable name in snake case, as in logs and metrics.
+    /// Returns a stable name in snake case, as in logs and metrics.
     pub const fn as_str(&self) -> &'static str {
         self.kind().as_str()
     }
 
-    /// Returns what went wrong, in words: those of a failure, now or before.
+    /// Returns the text of the error or failure, now or before.
     pub(crate) fn reason(&self) -> Option<Cow<'_, str>> {
         match self {
-            // The text is the user's, and printing it may panic.
+            // The text comes from user code, and printing it may panic.
             Self::Failed(failure) => catch_panic(|| failure.words()).map(Cow::Owned),
             Self::ReplayedFailure(stored) => stored.message.as_deref().map(Cow::Borrowed),
             _ => None,
         }
     }
 
-    /// The parts in which the payload differs from that on record, as far as they are known.
+    /// Returns the parts in which the payload differs from that on record, as far as they are known.
     pub(crate) const fn difference(&self) -> Difference {
         match self {
             Self::Mismatch(mismatch) => mismatch.difference,
@@ -139,7 +143,7 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// The kind of the outcome, without its value.
+    /// Returns the kind of the outcome, without its value.
     pub const fn kind(&self) -> OutcomeKind {
         match self {
             Self::Executed(_) => OutcomeKind::Executed,
@@ -164,7 +168,7 @@ impl<T> Outcome<T> {
     }
 }
 
-/// An [`Outcome`] without what comes with it, for logs, metrics and tests.
+/// An [`Outcome`] without its contents, for logs, metrics and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "they mean what the variants of `Outcome` mean")]
@@ -190,7 +194,7 @@ pub enum OutcomeKind {
 }
 
 impl OutcomeKind {
-    /// Whether the operation is known to be done, now or before.
+    /// Returns whether the operation is known to be done, now or before.
     pub const fn is_done(self) -> bool {
         matches!(
             self,
@@ -204,7 +208,7 @@ impl OutcomeKind {
         )
     }
 
-    /// Whether it was done, or had failed for good, before: its effect was not repeated.
+    /// Returns whether the operation was completed or permanently failed before, so that its effect was not repeated.
     pub const fn is_replay(self) -> bool {
         matches!(
             self,
@@ -212,18 +216,19 @@ impl OutcomeKind {
         )
     }
 
-    /// Whether a queue may acknowledge the operation as it is: it is done, superseded, or no work. An [ordered](crate::Operation::ordered_by)
-    /// one that is [unrecorded](Outcome::Unrecorded) should be delivered again all the same, as older ones wait for that.
+    /// Returns whether a queue may acknowledge the operation without a redelivery, because it is done, superseded, or
+    /// ignored. An [ordered](crate::Operation::ordered_by) operation that is [unrecorded](Outcome::Unrecorded) should
+    /// be redelivered nevertheless, because older ones wait for that.
     pub const fn can_acknowledge(self) -> bool {
         self.is_done() || matches!(self, Self::Superseded | Self::Ignored)
     }
 
-    /// Whether the operation is known to have failed for good, now or before.
+    /// Returns whether the operation is known to have failed permanently, now or before.
     pub const fn is_permanent_failure(self) -> bool {
         matches!(self, Self::Failed(Verdict::Permanent) | Self::ReplayedFailure)
     }
 
-    /// Returns what the error of a failed run says of its operation, as logs have it.
+    /// Returns the verdict on the error of a failed run, as in logs.
     pub(crate) const fn verdict(self) -> Option<&'static str> {
         match self {
             Self::Failed(verdict) => Some(verdict.as_str()),
@@ -231,7 +236,7 @@ impl OutcomeKind {
         }
     }
 
-    /// A stable name in snake case, as in logs and metrics.
+    /// Returns a stable name in snake case, as in logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Executed => "executed",
@@ -257,7 +262,7 @@ impl OutcomeKind {
     }
 }
 
-/// How a handler ended without returning.
+/// The reason why a handler ended without returning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Interruption {
@@ -271,6 +276,6 @@ pub enum Interruption {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoredFailure {
-    /// What the error said; `None` if it is not kept.
+    /// The text of the error, or `None` if it is not stored.
     pub message: Option<String>,
 }

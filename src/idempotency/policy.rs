@@ -1,32 +1,34 @@
-//! Choices that a caller makes, as types.
+//! Policies that a caller chooses.
 
 use std::time::Duration;
 
 use crate::{error::Error, store::Takeover};
 
-/// What happens when a claim has ended without an outcome: its holder crashed, was cancelled, or could not record.
+/// The policy for a claim that has ended without an outcome because its holder crashed, was cancelled, or could not
+/// record it.
 ///
-/// Nobody knows then whether the operation took effect.
+/// The operation may or may not have taken effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AfterUnknown {
-    /// Run again once the lease and the skew margin have passed. The run is told that it took over.
+    /// Runs the operation again once the lease and the skew margin have passed. The claim reports that it took over.
     ///
     /// The effect happens once, except that after such a loss it may happen again.
     #[default]
     Rerun,
-    /// Refuse with [`Outcome::Abandoned`](crate::Outcome::Abandoned) until an operator deletes the record, or the
-    /// retention ends. The effect happens at most once, for handlers that mark what is
-    /// [unknown](crate::Classify::unknown): a plain error says that nothing happened, and releases the claim. An operation that
-    /// never ran may be refused.
+    /// Refuses with [`Outcome::Abandoned`](crate::Outcome::Abandoned) until an operator deletes the record, or the
+    /// retention ends. The effect happens at most once, for handlers that mark [unknown](crate::Classify::unknown)
+    /// errors. A plain error means that nothing happened, and releases the claim. An operation that never ran may be
+    /// refused.
     Refuse,
-    /// Take the claim over once the lease and the skew margin have passed, and ask the caller's
-    /// [probe](crate::Operation::probe) whether the operation took effect. If it did, the result that the probe has found
-    /// is recorded ([`Outcome::Recovered`](crate::Outcome::Recovered)); if it did not, it runs; if the probe cannot tell,
-    /// the claim is handed back, and the next delivery asks again.
+    /// Takes the claim over once the lease and the skew margin have passed, and calls the caller's
+    /// [probe](crate::Operation::probe) to find out whether the operation took effect. If it did, the result from the
+    /// probe is recorded ([`Outcome::Recovered`](crate::Outcome::Recovered)). If it did not, it runs. If the probe
+    /// fails, the claim is handed back, and the next delivery probes again.
     ///
-    /// The effect happens once, if the probe tells the truth. Without a probe nothing is claimed
-    /// ([`ErrorKind::Config`](crate::ErrorKind::Config)). Operations and the handlers of queues take one, other layers none yet.
+    /// The effect happens once, if the probe is truthful. Without a probe nothing is claimed
+    /// ([`ErrorKind::Config`](crate::ErrorKind::Config)). Operations, batches and the HTTP layer take one, and
+    /// `InvocationLayer` does not.
     Probe,
 }
 
@@ -39,40 +41,41 @@ impl AfterUnknown {
     }
 }
 
-/// What a panic in the handler says about the operation. So does one in a task that the handler awaits: a
-/// `tokio::task::JoinError` of a panic, as the handler's error or in its chain of sources, without a mark or a classifier.
+/// The policy for a panic in the handler. It also applies to a panic in a task that the handler awaits: a
+/// `tokio::task::JoinError` of a panic, as the handler's error or in its chain of sources, without a mark or a
+/// classifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnPanic {
-    /// Nothing: it may have taken effect. The claim is kept until its lease ends.
+    /// The operation may have taken effect. The claim is kept until its lease ends.
     #[default]
     Unknown,
-    /// It did not take effect. The claim is released.
+    /// The operation did not take effect. The claim is released.
     Transient,
 }
 
-/// Whether the results of operations and the texts of permanent failures are stored.
+/// The policy for storing the results of operations and the texts of permanent failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Results {
-    /// All of it, and a replay returns it.
+    /// They are stored, and replays return them.
     #[default]
     Store,
-    /// Nothing, for results that hold personal data. A duplicate is recognized, and gets
+    /// They are not stored, for results that contain personal data. A duplicate is recognized, and returns
     /// [`Outcome::ReplayedWithoutResult`](crate::Outcome::ReplayedWithoutResult), or a
-    /// [`StoredFailure`](crate::StoredFailure) without its message. The HTTP layer stores the status of the response and nothing
-    /// else.
+    /// [`StoredFailure`](crate::StoredFailure) without its message. The HTTP layer stores only the status of the
+    /// response.
     Discard,
 }
 
-/// Whether a run renews its lease where no deadline is known.
+/// The renewal of a run's lease if no deadline is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Heartbeat {
-    /// As the engine is set.
+    /// The engine's setting.
     #[default]
     AsEngine,
     Never,
-    /// A run lasts this long at most.
+    /// Renews the lease for a run of at most this duration.
     UpTo(Duration),
 }
 
@@ -91,7 +94,8 @@ impl Heartbeat {
         Ok(())
     }
 
-    /// Refuses a setting that would fail each invocation: in Lambda the deadline is known, and no lease is renewed.
+    /// Refuses a setting that would fail each invocation, because in Lambda the deadline is known and no lease is
+    /// renewed.
     ///
     /// # Errors
     ///

@@ -1,28 +1,28 @@
-//! Probes: the caller's own look at whether an operation took effect.
+//! Probes, by which the caller checks whether an operation took effect.
 
 use std::future::Future;
 
 use super::{claim::Claim, verdict::Failure};
 use crate::error::BoxError;
 
-/// What a probe has found out about a run that left no outcome.
+/// The result of a probe for a run that left no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProbeResult<T> {
-    /// The operation took effect, with this result: it is recorded, and nothing runs.
+    /// The operation took effect, with this result. It is recorded, and nothing runs.
     Done(T),
-    /// The operation did not take effect, and what is left of the earlier run can no longer bring it about: it runs now.
+    /// The operation did not take effect, and nothing left of the earlier run can still bring it about. It runs now.
     NotDone,
 }
 
-/// How an operation finds out whether an earlier run took effect: by an async function of its [`Claim`], given to
-/// [`Operation::probe`](super::Operation::probe), or not at all ([`Unprobed`]). It has no name outside the crate, and so no other
-/// implementation.
+/// Finds out whether an earlier run took effect, by an async function of its [`Claim`], given to
+/// [`Operation::probe`](super::Operation::probe), or not at all ([`Unprobed`]). It has no name outside the crate, and
+/// so no other implementation.
 pub trait Probe<T>: Send {
     /// Whether there is a probe.
     const IS_GIVEN: bool;
 
-    /// Looks whether the operation took effect.
+    /// Checks whether the operation took effect.
     fn probe(self, claim: Claim) -> impl Future<Output = Result<ProbeResult<T>, BoxError>> + Send;
 }
 

@@ -1,4 +1,4 @@
-//! Results in their stored form.
+//! Encodes and decodes stored results.
 
 use miniz_oxide::{
     deflate::core::{CompressorOxide, TDEFLFlush, TDEFLStatus, compress, create_comp_flags_from_zip_params},
@@ -16,23 +16,24 @@ use crate::{
     store::Limits,
 };
 
-/// The most that a stored result may grow to when it is decompressed. Lambda takes responses of up to 6 MB.
+/// The maximum size of a stored result after decompression, in bytes. Lambda accepts responses of up to 6 MB.
 const MAX_RESULT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Lambda's limit for the response of an invocation, as JSON. A larger one fails the invocation, and so would each replay.
+/// Lambda's limit for the response of an invocation, as JSON, in bytes. A larger one fails the invocation, and so would
+/// each replay.
 #[cfg(any(feature = "http-lambda", feature = "invocation"))]
 pub(crate) const MAX_RESPONSE_BYTES: usize = 6_291_556;
 
-/// The largest result that is compressed. That happens after the handler, in the reserve, and no other record of the batch
-/// moves meanwhile: as measured it takes 4 ms of a whole vCPU, 9 ms at worst, so some 50 to 125 ms of what a function with
-/// 128 MB has. The first half of the shortest default reserve is 250 ms.
+/// The maximum size of a result that is compressed, in bytes. Compression happens after the handler, in the reserve,
+/// and blocks the other records of the batch. As measured it takes 4 ms of a whole vCPU, 9 ms at worst, so some 50 to
+/// 125 ms of a function with 128 MB. The first half of the shortest default reserve is 250 ms.
 const MAX_COMPRESSED_BYTES: usize = 1024 * 1024;
 
-/// The fastest: of JSON the next levels make 5 to 10 % less in three times the time or more.
+/// The fastest level. The next levels compress JSON by 5 to 10 % more, in three times the time or longer.
 const COMPRESSION_LEVEL: i32 = 1;
 
-/// The first byte of what a codec gets: the form of the others. They are a part of what is encoded, so that nobody can pass one form
-/// off as the other.
+/// The first byte of a codec's input, which gives its form. It is part of the encoded data, so that one form cannot be
+/// passed off as the other.
 const JSON: u8 = b'j';
 const DEFLATE: u8 = b'd';
 
@@ -41,7 +42,7 @@ struct FailureData<'a> {
     error: std::borrow::Cow<'a, str>,
 }
 
-/// What a run ended with, as its record keeps it.
+/// The value of a finished run, as its record stores it.
 pub(crate) trait Recorded {
     fn recorded(&self, encoder: &Encoder<'_>) -> StoredResult;
 }
@@ -71,7 +72,8 @@ impl<'a> Encoder<'a> {
         self.settings.results == Results::Discard
     }
 
-    /// A result that is too large, or that cannot be serialized or encoded, is dropped: the work is done all the same.
+    /// Encodes a result. If it is too large, or cannot be serialized or encoded, it is dropped, because the work is
+    /// done nevertheless.
     pub(crate) fn encode<T: Serialize>(&self, value: &T) -> StoredResult {
         match self.settings.results {
             Results::Store => self.encode_always(value),
@@ -79,10 +81,11 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// As [`encode`](Self::encode), of a value that is no result, so that it is stored under [`Results::Discard`] too.
+    /// Encodes a value that is no result, like [`encode`](Self::encode), so that it is stored under
+    /// [`Results::Discard`] too.
     pub(crate) fn encode_always<T: Serialize>(&self, value: &T) -> StoredResult {
         let Self { settings, limits, .. } = *self;
-        // A user's `Serialize` may panic; the effect has happened, so that must not end the run.
+        // A user's `Serialize` may panic, which must not end the run, because the effect has happened.
         let text = match catch_panic(|| serde_json::to_string(value)) {
             Some(Ok(text)) => text,
             Some(Err(error)) => {
@@ -111,15 +114,15 @@ impl<'a> Encoder<'a> {
     }
 
     pub(crate) fn encode_failure(&self, failure: &Failure) -> StoredResult {
-        // The text is the user's, and printing it may panic.
+        // The text comes from user code, and printing it may panic.
         match catch_panic(|| failure.to_string()) {
             Some(text) => self.encode(&FailureData { error: text.into() }),
             None => StoredResult::DROPPED,
         }
     }
 
-    /// The data as the engine's codec encodes it, if there is one. `None` if that fails: what a codec is to hide is never stored
-    /// as it is.
+    /// Returns the data as encoded by the engine's codec, if any. Returns `None` if that fails, because data that a
+    /// codec should hide is never stored as is.
     fn through_codec(&self, data: StoredData) -> Option<StoredData> {
         let Some(codec) = &self.settings.codec else { return Some(data) };
         let (form, bytes) = match &data {
@@ -130,7 +133,7 @@ impl<'a> Encoder<'a> {
         let mut plain = Vec::with_capacity(bytes.len() + 1);
         plain.push(form);
         plain.extend_from_slice(bytes);
-        // The codec is the user's, and may panic. So may its error, when it is printed or dropped.
+        // The codec is user code, and may panic. So may its error when it is printed or dropped.
         let encoded = catch_panic(|| codec.encode(&self.key, &plain).map_err(contained_text));
         match encoded {
             Some(Ok(encoded)) => return Some(StoredData::Encoded(encoded)),
@@ -145,9 +148,9 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// The text compressed; `None` as soon as it is no shorter, or longer than `limit`.
+/// Compresses the text. Returns `None` as soon as the output is not shorter, or longer than `limit`.
 fn deflate(text: &str, limit: usize) -> Option<Vec<u8>> {
-    // Without a window in the flags there is no header of zlib.
+    // Without a window in the flags there is no zlib header.
     let mut compressor = CompressorOxide::new(create_comp_flags_from_zip_params(COMPRESSION_LEVEL, 0, 0));
     let mut deflated = vec![0; limit.min(text.len() - 1)];
     let (status, _, length) = compress(&mut compressor, text.as_bytes(), &mut deflated, TDEFLFlush::Finish);
@@ -164,14 +167,14 @@ pub(crate) struct Decoder<'a> {
 }
 
 impl EngineSettings {
-    /// Returns what decodes the result of the operation with this key.
+    /// Returns the decoder for the result of the operation with this key.
     pub(crate) fn decoder<'a>(&'a self, key: &'a KeyHash) -> Decoder<'a> {
         Decoder { key, codec: self.codec.as_deref() }
     }
 }
 
 impl Decoder<'_> {
-    /// `None` if the record holds no result.
+    /// Decodes a result. Returns `None` if the record contains none.
     pub(crate) fn decode<T: DeserializeOwned>(&self, result: &StoredResult) -> Result<Option<T>, Error> {
         match &result.data {
             None => Ok(None),
@@ -198,7 +201,7 @@ impl Decoder<'_> {
             )
             .with_source(format!("the id of the codec is {}", encoded.codec())));
         };
-        // The codec is the user's, and may panic.
+        // The codec is user code, and may panic.
         match catch_panic(|| codec.decode(self.key, encoded).map_err(contained_text)) {
             Some(Ok(plain)) => Ok(plain),
             Some(Err(text)) => Err(undecodable(
@@ -219,7 +222,7 @@ fn undecodable(why: &'static str) -> Error {
     Error::new(ErrorKind::StoredResult, ErrorStatus::Permanent, "replay", why)
 }
 
-/// The text of a codec's error, with its sources. To be called where a panic is caught.
+/// Returns the text of a codec's error, with its sources. Must be called where a panic is caught.
 fn contained_text(error: BoxError) -> String {
     let sources = std::iter::successors(Some(&*error as &dyn std::error::Error), |error| error.source());
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -240,7 +243,7 @@ fn from_form<T: DeserializeOwned>(form: u8, bytes: &[u8]) -> Result<T, Error> {
     // A user's `Deserialize` may panic.
     let decoded = catch_panic(|| serde_json::from_slice(text));
     decoded.ok_or_else(|| undecodable("decoding the stored result panicked; the operation was done and is not run again"))?.map_err(|error| {
-        // The error's text may quote the stored result, so only its place is kept.
+        // The error's text may quote the stored result, so only its position is kept.
         undecodable(
             "the stored result does not decode into the type that is asked for: another type wrote it, or JSON does not hold \
              it, such as NaN; the operation was done and is not run again",

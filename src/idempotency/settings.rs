@@ -1,4 +1,4 @@
-//! The engine's settings: defaults, and values that are refused.
+//! The engine's settings, with their defaults and checks.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -9,33 +9,34 @@ use super::{
 };
 use crate::{error::Error, key::missing::MissingKey, record::DEFAULT_PAYLOAD_VERSION, telemetry::Observers};
 
-/// Set to `1`, it switches the protection off: handlers run, and the store is not asked.
+/// The environment variable that switches the protection off if set to `1` or `true`: handlers run without calls to the
+/// store.
 pub const DISABLED_VARIABLE: &str = "LAMBDA_ONCE_DISABLED";
 
-/// The name of the function, which only Lambda sets. A service's name in traces is not a scope: renaming it there would
-/// make everything run again.
+/// The environment variable with the name of the function, which only Lambda sets. A service's name in traces is no
+/// scope, because renaming it there would make everything run again.
 const FUNCTION_VARIABLE: &str = "AWS_LAMBDA_FUNCTION_NAME";
 
-/// SQS keeps a message for up to 14 days; a record must outlive it.
+/// SQS keeps a message for up to 14 days, and a record must outlive it.
 const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
 
 const MIN_LEASE: Duration = Duration::from_secs(1);
 
-/// As long as Lambda lets an invocation run.
+/// Lambda's maximum duration of an invocation.
 const MAX_DURATION: Duration = Duration::from_secs(15 * 60);
 
-/// The first half of the reserve is for settling, and a call to the store is not worth beginning in less time than that.
+/// The minimum reserve. Its first half is for settling, and a call to the store needs at least that time.
 const MIN_RESERVE: Duration = Duration::from_millis(200);
 
-/// The settings of an engine. See [`Builder`](super::Builder) for what they mean.
+/// The settings of an engine. [`Builder`](super::Builder) documents them.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineSettings {
-    /// The service's name; `None` if nothing says it.
+    /// The service's name, if known.
     pub(crate) function: Option<Cow<'static, str>>,
-    /// The engine's own.
+    /// The engine's name.
     pub(crate) name: Option<Cow<'static, str>>,
     pub(crate) lease: Duration,
-    /// How long a run that renews its lease may last; `None` if none does.
+    /// The maximum duration of a run that renews its lease, or `None` if no run does.
     pub(crate) heartbeat: Option<Duration>,
     pub(crate) reserve: Option<Duration>,
     pub(crate) skew_margin: Duration,
@@ -48,7 +49,7 @@ pub(crate) struct EngineSettings {
     pub(crate) results: Results,
     pub(crate) compress_above: usize,
     pub(crate) codec: Option<Arc<dyn ResultCodec>>,
-    /// The largest result that can be replayed, as JSON; the store may take less.
+    /// The maximum size of a result that can be replayed, as JSON, in bytes. The store's limit may be lower.
     pub(crate) max_result_bytes: usize,
     pub(crate) classifiers: Classifiers,
     pub(crate) observers: Observers,
@@ -74,7 +75,7 @@ impl Default for EngineSettings {
             on_panic: OnPanic::default(),
             missing_key: MissingKey::default(),
             results: Results::default(),
-            // What DynamoDB reads for one unit; from here on each byte saved is money saved.
+            // The size that DynamoDB reads for one unit. Above it, each saved byte saves money.
             compress_above: 4096,
             codec: None,
             max_result_bytes: usize::MAX,
@@ -108,12 +109,12 @@ impl EngineSettings {
         self.in_progress_retention.unwrap_or_else(|| self.retention())
     }
 
-    /// What stands first in every key.
+    /// Returns the first part of every key.
     pub(crate) fn scope(&self) -> &str {
         self.function.as_deref().unwrap_or("local")
     }
 
-    /// Refuses an engine that nothing sets apart from other services on the same store.
+    /// Refuses an engine that is not distinguished from other services on the same store.
     pub(super) fn check_scope(&self) -> Result<(), Error> {
         if self.function.is_some() {
             return Ok(());

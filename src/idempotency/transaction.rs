@@ -1,4 +1,4 @@
-//! Operations whose effect is recorded in the transaction that brings it about.
+//! Operations whose effect and outcome are recorded in one transaction.
 
 use std::{fmt, future::Future, sync::Arc};
 
@@ -19,8 +19,7 @@ use crate::{
     telemetry::{EntryPoint, spans},
 };
 
-/// An operation that commits its writes together with its outcome. Made by
-/// [`Operation::in_transaction`].
+/// An operation that commits its writes together with its outcome. Created by [`Operation::in_transaction`].
 #[must_use = "an operation does nothing until it is run"]
 pub struct InTransaction<'a, S, P = Unprobed> {
     operation: Operation<'a, P>,
@@ -28,36 +27,36 @@ pub struct InTransaction<'a, S, P = Unprobed> {
     classifier: Option<Classifier>,
 }
 
-/// An operation without a claim: its transaction alone decides. Made by [`InTransaction::without_claim`].
+/// An operation without a claim, decided by its transaction alone. Created by [`InTransaction::without_claim`].
 #[must_use = "an operation does nothing until it is run"]
 pub struct WithoutClaim<'a, S>(InTransaction<'a, S>);
 
 impl<'a, P> Operation<'a, P> {
-    /// Has the work write through a transaction of `store`, which is a clone of the engine's own store: its writes and the
+    /// Lets the work write through a transaction of `store`, which is a clone of the engine's store. Its writes and the
     /// operation's outcome are committed together, or not at all.
     ///
-    /// This closes the gap between an effect and its record. Elsewhere a crash between the two leaves a claim without an
-    /// outcome, and the next run after its lease may repeat the effect. Here such a crash leaves neither, and
-    /// [`Outcome::Unrecorded`] does not occur, save for what a [probe](Operation::probe) has found: what is not recorded did not
-    /// happen. That holds for what goes through the transaction, and for nothing else that the work does.
+    /// This closes the gap between an effect and its record. Elsewhere a crash between the two leaves a claim without
+    /// an outcome, and the next run after its lease may repeat the effect. Here such a crash leaves neither, and
+    /// [`Outcome::Unrecorded`] does not occur, except for the result of a [probe](Operation::probe), because effects
+    /// that are not recorded did not happen. That holds only for writes through the transaction.
     ///
-    /// The key is claimed first, as usual, so that one run at a time works on it. The transaction begins at its first use:
-    /// call other services before that, with the [claim](Claim::key) as their idempotency key, and no transaction is open
-    /// meanwhile.
+    /// The key is claimed first, as usual, so that one run at a time works on it. The transaction begins at its first
+    /// use. Call other services before that, with the [claim](Claim::key) as their idempotency key, so that no
+    /// transaction is open meanwhile.
     ///
-    /// | the work | then |
+    /// | the work | result |
     /// |---|---|
     /// | succeeds | writes and result are committed |
     /// | fails, panics, or is cancelled | the writes are abandoned; the claim ends as without a transaction |
     ///
     /// | the commit | the outcome |
     /// |---|---|
-    /// | was refused: a condition of the work's own failed, or a conflict with another transaction | [`Outcome::Failed`], transient unless [classified](InTransaction::classify) |
-    /// | was refused as the lease was lost | that of the run that took over, else [`Outcome::LeaseLost`] |
-    /// | was not sent, as the work has ended the transaction itself, or may have | [`Outcome::Failed`], unknown; the claim is kept |
-    /// | was not answered, and a release then found it applied | as if it had been |
-    /// | was not answered, and the release was applied | [`Outcome::Failed`], transient: nothing was committed |
-    /// | was not answered, nor was the release | [`Outcome::Failed`], unknown: the claim is kept until its lease ends; then [`AfterUnknown`](crate::AfterUnknown) decides |
+    /// | was refused: one of the work's own conditions failed, or a conflict with another transaction | [`Outcome::Failed`], transient unless [classified](InTransaction::classify) |
+    /// | was refused because the lease was lost | that of the run that took over, else [`Outcome::LeaseLost`] |
+    /// | was not sent, because the work has ended the transaction itself, or may have | [`Outcome::Failed`], unknown; the claim is kept |
+    /// | got no response, and a release then found it applied | as if it had |
+    /// | got no response, and the release was applied | [`Outcome::Failed`], transient: nothing was committed |
+    /// | got no response, nor did the release | [`Outcome::Failed`], unknown: the claim is kept until its lease ends; then [`AfterUnknown`](crate::AfterUnknown) decides |
     ///
     /// ```no_run
     /// # #[cfg(feature = "postgres")] mod example {
@@ -80,22 +79,23 @@ impl<'a, P> Operation<'a, P> {
 }
 
 impl<'a, S: Transactional, P> InTransaction<'a, S, P> {
-    /// Classifies a commit that was refused because of the work's own writes ([`ErrorKind::Transaction`](crate::ErrorKind)), by
-    /// its error; the store's answer is in its sources. By default another try may succeed ([`Verdict::Transient`]). Conflicts
-    /// with other transactions, and outages, always are transient.
+    /// Classifies a commit that was refused because of the work's own writes
+    /// ([`ErrorKind::Transaction`](crate::ErrorKind)), by its error. The store's error is in its sources. By default
+    /// another try may succeed ([`Verdict::Transient`]). Conflicts with other transactions, and outages, are always
+    /// transient.
     ///
-    /// [`Verdict::Permanent`] and [`Verdict::Superseded`] are recorded, but not of a [claimless](Self::without_claim) operation. With the
-    /// latter the outcome is [`Outcome::Superseded`].
+    /// [`Verdict::Permanent`] and [`Verdict::Superseded`] are recorded, except for a [claimless](Self::without_claim)
+    /// operation. With the latter the outcome is [`Outcome::Superseded`].
     pub fn classify(mut self, verdict: impl Fn(&Error) -> Verdict + Send + Sync + 'static) -> Self {
         self.classifier = Some(Arc::new(verdict));
         self
     }
 
-    /// Runs `work`, unless the operation is done, running, or not to be run; as [`Operation::run`] does.
+    /// Runs `work`, unless the operation is completed, running, or must not run, like [`Operation::run`].
     ///
     /// # Errors
     ///
-    /// As of [`Operation::run`], and [`Config`](crate::ErrorKind::Config) if the store is not the engine's.
+    /// Those of [`Operation::run`], and [`Config`](crate::ErrorKind::Config) if the store is not the engine's.
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
         P: Probe<T>,
@@ -107,11 +107,11 @@ impl<'a, S: Transactional, P> InTransaction<'a, S, P> {
         self.run_with(|_, transaction| work(transaction)).await
     }
 
-    /// Like [`run`](Self::run), for work that wants to know its [`Claim`]; `None` where it runs unprotected.
+    /// Runs `work` like [`run`](Self::run), and passes it the [`Claim`], or `None` if it runs unprotected.
     ///
     /// # Errors
     ///
-    /// As of [`run`](Self::run).
+    /// Those of [`run`](Self::run).
     pub async fn run_with<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
         P: Probe<T>,
@@ -128,28 +128,29 @@ impl<'a, S: Transactional, P> InTransaction<'a, S, P> {
 }
 
 impl<'a, S: Transactional> InTransaction<'a, S> {
-    /// Without a claim before the run: the commit itself decides which of several runs takes effect. Saves the claim's call.
+    /// Omits the claim before the run, so that the commit itself decides which of several runs takes effect. Saves the
+    /// claim's call.
     ///
-    /// For work whose whole effect goes through the transaction. On DynamoDB, runs of one key go on side by side, duplicates
-    /// of what is done run too, and all but one of them are refused at the commit, which is the operation's only call. On
-    /// PostgreSQL the transaction begins with a claim: the others wait for its end, for up to `lock_timeout`, and replay its
-    /// outcome.
+    /// For work whose whole effect goes through the transaction. On DynamoDB, runs of one key proceed simultaneously,
+    /// duplicates of a completed operation run too, and all but one of them are refused at the commit, which is the
+    /// operation's only call. On PostgreSQL the transaction begins with a claim. The others wait for its end, for up to
+    /// `lock_timeout`, and replay its outcome.
     ///
-    /// A crash leaves nothing, and so nothing to take over. There is no lease: [`Operation::wait_up_to`] does not apply, and the
-    /// longest duration of the heartbeat is the longest of a run. The claim of another run that has lapsed is replaced, on
-    /// DynamoDB without a word of that ([`Outcome::Executed`] instead of [`Outcome::TookOver`]).
+    /// A crash leaves nothing, and so nothing to take over. There is no lease: [`Operation::wait_up_to`] does not
+    /// apply, and the maximum duration of the heartbeat is that of a run. The lapsed claim of another run is replaced,
+    /// on DynamoDB without a notice ([`Outcome::Executed`] instead of [`Outcome::TookOver`]).
     pub fn without_claim(self) -> WithoutClaim<'a, S> {
         WithoutClaim(self)
     }
 }
 
 impl<S: Transactional> WithoutClaim<'_, S> {
-    /// Runs `work`, unless the operation is known to be done or not to be run.
+    /// Runs `work`, unless the operation is known to be completed or must not run.
     ///
     /// # Errors
     ///
-    /// As of [`InTransaction::run`]; [`Config`](crate::ErrorKind::Config) under
-    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe) as well.
+    /// Those of [`InTransaction::run`], and [`Config`](crate::ErrorKind::Config) under
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe).
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
         T: Serialize + DeserializeOwned + Send,

@@ -1,24 +1,24 @@
-//! Verdicts: whether a redelivery can help after a handler's error.
+//! Verdicts on handlers' errors, which decide about a redelivery.
 
 use std::{error::Error as StdError, fmt, io, iter};
 
 use crate::error::BoxError;
 
-/// What an error says about the operation that it ended.
+/// The treatment of an operation whose handler returned an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It did not take effect, and may work when it runs again: the claim is released.
+    /// The operation did not take effect, and may succeed when it runs again. The claim is released.
     #[default]
     Transient,
-    /// It did not take effect, and never will: the failure is remembered and replayed.
+    /// The operation did not take effect, and never will. The failure is recorded and replayed.
     Permanent,
-    /// It did not take effect, since a newer operation on the same thing has: the work found that out in data of its own. That
-    /// is remembered, and replayed as [`Outcome::Superseded`](crate::Outcome::Superseded). The library finds it out by itself
-    /// for operations that are [in order](crate::Operation::ordered_by).
+    /// The operation did not take effect, because a newer operation on the same thing has. The work found that out from
+    /// its own data. It is recorded, and replayed as [`Outcome::Superseded`](crate::Outcome::Superseded). For
+    /// [ordered](crate::Operation::ordered_by) operations the library detects it.
     Superseded,
-    /// It may have taken effect: the claim is kept until its lease ends, and what follows is up to
-    /// [`AfterUnknown`](crate::AfterUnknown).
+    /// The operation may have taken effect. The claim is kept until its lease ends, and then
+    /// [`AfterUnknown`](crate::AfterUnknown) decides.
     Unknown,
 }
 
@@ -33,7 +33,8 @@ impl Verdict {
         }
     }
 
-    /// What the outermost mark in an error's chain of sources says ([`Classify`]); transient if there is none.
+    /// Returns the verdict of the outermost mark in an error's chain of sources ([`Classify`]), or transient without
+    /// one.
     ///
     /// ```
     /// use lambda_once::{BoxError, Classify, Verdict};
@@ -48,36 +49,36 @@ impl Verdict {
         Self::marked(error).unwrap_or_default()
     }
 
-    /// What the outermost mark in an error's chain of sources says; `None` if there is none.
+    /// Returns the verdict of the outermost mark in an error's chain of sources, if there is one.
     pub(crate) fn marked(error: &(dyn StdError + 'static)) -> Option<Self> {
         chain(error).find_map(|error| error.downcast_ref::<Mark>()).map(|mark| mark.verdict)
     }
 }
 
-/// How deep a chain of sources is searched. It is the user's, and need not end.
+/// The maximum depth to which a chain of sources is searched. It comes from user code, and need not end.
 const MAX_DEPTH: usize = 64;
 
-/// An error and its sources, from the outermost to the first cause.
+/// Returns an error and its sources, from the outermost to the first cause.
 pub(crate) fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     iter::successors(Some(error), |error| wrapped(*error)).take(MAX_DEPTH)
 }
 
 fn wrapped<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
-    // The source of an `io::Error` passes over the error that it was made of.
+    // The source of an `io::Error` skips the error that it was made from.
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(inner) => Some(inner),
         None => error.source(),
     }
 }
 
-/// How many sources of an error are printed.
+/// The maximum number of an error's sources that are printed.
 const MAX_SOURCES: usize = 8;
 
 /// A handler's error, with its [`Verdict`].
 ///
-/// Any error becomes one through `?`. Its verdict is that of its mark ([`Classify`]), anywhere in its chain of sources; an error
-/// without one is left to the engine's [classifiers](crate::Builder::classify), and is transient if they say
-/// nothing. A mark survives `?`, `anyhow`'s `.context()` and boxing:
+/// Any error is converted by `?`. Its verdict is that of its mark ([`Classify`]), anywhere in its chain of sources. The
+/// engine's [classifiers](crate::Builder::classify) judge an error without one, and it is transient if they return no
+/// verdict. A mark survives `?`, `anyhow`'s `.context()` and boxing:
 ///
 /// ```
 /// use lambda_once::{Classify, Failure, Verdict};
@@ -93,39 +94,39 @@ const MAX_SOURCES: usize = 8;
 ///
 /// Like `anyhow::Error` it is not itself a [`std::error::Error`].
 pub struct Failure {
-    /// `None` while nothing has said anything.
+    /// `None` until it is set.
     verdict: Option<Verdict>,
     source: BoxError,
 }
 
 impl Failure {
-    /// An error with this verdict.
+    /// Creates an error with this verdict.
     pub fn new(verdict: Verdict, source: impl Into<BoxError>) -> Self {
         Self { verdict: Some(verdict), source: source.into() }
     }
 
-    /// An error after which the operation may run again.
+    /// Creates an error after which the operation may run again.
     pub fn transient(source: impl Into<BoxError>) -> Self {
         Self::new(Verdict::Transient, source)
     }
 
-    /// An error that stays.
+    /// Creates a permanent failure, after which a retry cannot succeed.
     pub fn permanent(source: impl Into<BoxError>) -> Self {
         Self::new(Verdict::Permanent, source)
     }
 
-    /// A newer operation has taken effect, so this one did not and never will.
+    /// Creates an error for a superseded operation. A newer one has taken effect, so this one did not and never will.
     pub fn superseded(source: impl Into<BoxError>) -> Self {
         Self::new(Verdict::Superseded, source)
     }
 
-    /// An error after which nobody knows whether the operation took effect.
+    /// Creates an error after which the operation may or may not have taken effect.
     pub fn unknown(source: impl Into<BoxError>) -> Self {
         Self::new(Verdict::Unknown, source)
     }
 
-    /// What the error says about the operation: transient if neither a mark nor, in an [outcome](crate::Outcome::Failed), a
-    /// classifier has said otherwise.
+    /// Returns the verdict: transient unless set by a mark or, in an [outcome](crate::Outcome::Failed), by a
+    /// classifier.
     pub const fn verdict(&self) -> Verdict {
         match self.verdict {
             Some(verdict) => verdict,
@@ -133,25 +134,25 @@ impl Failure {
         }
     }
 
-    /// Whether its verdict has been said.
+    /// Returns whether its verdict is set.
     pub(crate) const fn is_judged(&self) -> bool {
         self.verdict.is_some()
     }
 
-    /// The error itself.
+    /// Returns the error itself.
     pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
         &*self.source
     }
 
-    /// The error's text and those of its sources, from the outermost to the first cause. Printing them runs code of the
-    /// user's.
+    /// Returns the error's text and those of its sources, from the outermost to the first cause. Printing them runs
+    /// user code.
     pub(crate) fn words(&self) -> String {
         let mut text = self.source.to_string();
         let mut next = self.source.source();
         for _ in 0..MAX_SOURCES {
             let Some(source) = next else { break };
             let words = source.to_string();
-            // Some errors say what their source says, and a mark says nothing of its own.
+            // Some errors contain their source's text, and a mark has no text.
             if !text.ends_with(&words) {
                 text.push_str(": ");
                 text.push_str(&words);
@@ -161,7 +162,7 @@ impl Failure {
         text
     }
 
-    /// The error itself, without its verdict.
+    /// Returns the error itself, without its verdict.
     pub fn into_source(self) -> BoxError {
         self.source
     }
@@ -191,7 +192,8 @@ fn boxed<E: Into<BoxError>>(error: E) -> BoxError {
     error.into()
 }
 
-/// An `anyhow::Error` that is boxed hides the type of the error that it was made of. Wrapped, it has that as its source.
+/// Boxes an error. A boxed `anyhow::Error` hides the type of the error that it was made from. Wrapped, it has that as
+/// its source.
 #[cfg(feature = "anyhow")]
 fn boxed<E: Into<BoxError> + 'static>(error: E) -> BoxError {
     use std::any::Any;
@@ -233,36 +235,38 @@ impl StdError for FromAnyhow {
 ///
 /// The outermost mark counts.
 pub trait Classify<T, E>: Sized {
-    /// The error may pass: a retry may work. An unmarked error of a handler is transient too; this says so where an unmarked
-    /// one is permanent, as in a decoder, or where an inner mark says otherwise.
+    /// Marks the error as transient, so that a retry may succeed. This is the default for a handler's error. Mark it
+    /// where the default is permanent, as in a decoder, or to override an inner mark.
     ///
     /// # Errors
     ///
     /// The same error, marked.
     fn transient(self) -> Result<T, Classified>;
 
-    /// The error stays: no retry can help.
+    /// Marks the error as permanent, because no retry can help.
     ///
     /// # Errors
     ///
     /// The same error, marked.
     fn permanent(self) -> Result<T, Classified>;
 
-    /// A newer operation has taken effect: a guarded `UPDATE` found a greater version, say.
+    /// Marks the error as superseded, because a newer operation has taken effect. For example, a guarded `UPDATE` found
+    /// a greater version.
     ///
     /// # Errors
     ///
     /// The same error, marked.
     fn superseded(self) -> Result<T, Classified>;
 
-    /// Nobody knows whether the operation took effect: a timeout of a payment, say.
+    /// Marks the error as unknown, because the operation may have taken effect, for example after a timeout of a
+    /// payment.
     ///
     /// # Errors
     ///
     /// The same error, marked.
     fn unknown(self) -> Result<T, Classified>;
 
-    /// The verdict is read off the error.
+    /// Marks the error with a verdict computed from it.
     ///
     /// ```
     /// use lambda_once::{Classify, Verdict};
@@ -304,7 +308,7 @@ impl<T, E: Into<BoxError>> Classify<T, E> for Result<T, E> {
     }
 }
 
-/// An error with a mark. It prints as the error it holds.
+/// An error with a mark. It prints as the error it contains.
 pub struct Classified(Mark);
 
 impl Classified {
@@ -331,8 +335,8 @@ impl StdError for Classified {
     }
 }
 
-/// The mark is a link of its own below [`Classified`], because wrappers such as `anyhow::Error` hide the type of the
-/// error they hold when they are boxed, and show only its sources.
+/// The mark is a separate link below [`Classified`], because wrappers such as `anyhow::Error` hide the type of their
+/// error when they are boxed, and show only its sources.
 struct Mark {
     verdict: Verdict,
     source: BoxError,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Which warnings were given. All clones of an engine share it.
+/// The warnings that were given. All clones of an engine share it.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     pub(crate) clocks: Once,
@@ -13,7 +13,7 @@ pub(crate) struct Warnings {
 pub(crate) struct Once(AtomicBool);
 
 impl Once {
-    /// Whether this is the first time.
+    /// Returns whether this is the first time.
     pub(crate) fn is_first(&self) -> bool {
         !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
     }

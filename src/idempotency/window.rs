@@ -1,4 +1,4 @@
-//! The time an invocation has: when its leases end, when its work stops, and how long it may settle.
+//! The time window of an invocation, with the ends of its leases, its work and its settles.
 
 use std::time::Duration;
 
@@ -8,45 +8,47 @@ use crate::{
     error::Error,
 };
 
-/// How long after its deadline an invocation's lease ends: Lambda ends an execution environment a little late (L1).
+/// The time between the deadline and the end of an invocation's lease: Lambda ends an execution environment a little
+/// late (L1).
 const AFTER_DEADLINE: Duration = Duration::from_secs(1);
 
 const MIN_RESERVE: Duration = Duration::from_millis(500);
 const MAX_RESERVE: Duration = Duration::from_secs(2);
 
-/// How long before a deadline the last settle ends, so that the answer still arrives.
+/// The time between the end of the last settle and a deadline, so that the response still arrives.
 const RESPONSE: Duration = Duration::from_millis(50);
 
-/// How long a settle may take where the deadline is unknown or has passed: a handler blocked its thread until then. To
-/// give up without a call would report an operation as unrecorded although a successor may have decided its outcome.
+/// The maximum time for a settle if the deadline is unknown or has passed because a handler blocked its thread. Giving
+/// up without a call would report an operation as unrecorded although a successor may have decided its outcome.
 const LAST_SETTLE: Duration = Duration::from_secs(1);
 
-/// The shortest time in which a call to the store is worth beginning.
+/// The minimum time for a call to the store.
 pub(crate) const MIN_CALL_TIME: Duration = Duration::from_millis(100);
 
-/// The time that one invocation has. Computed once, when it begins.
+/// The time window of one invocation. Computed once, when it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// When the claims of the invocation end.
+    /// The end of the invocation's claims.
     pub(crate) lease_until: Timestamp,
-    /// When handlers are cancelled, and after which nothing is started.
+    /// The time at which handlers are cancelled, and after which nothing is started.
     pub(crate) stop: Timestamp,
-    /// When settling ends. It lies within the reserve: a handler that returns just before the stop point is done, and
-    /// to leave that unrecorded for want of time would have it run again.
+    /// The end of settling. It is within the reserve, because a handler that returns just before the stop point is
+    /// done, and would run again if there were no time to record that.
     pub(crate) settle_by: Timestamp,
     limit: Limit,
 }
 
-/// How long work in a window may go on. Durations are in milliseconds, which takes less room: batches move windows a lot.
+/// The maximum duration of work in a window. Durations are in milliseconds, which take less space, because batches move
+/// windows often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     /// Until the invocation ends.
     Deadline(Timestamp),
     /// As above, but a run may last only this long.
     Run(Timestamp, u32),
-    /// Until the lease ends: no deadline is known.
+    /// Until the lease ends, because no deadline is known.
     Lease,
-    /// For the longest duration of a run that renews its lease.
+    /// For the maximum duration of a run that renews its lease.
     Heartbeat(u64),
 }
 
@@ -56,7 +58,7 @@ impl Window {
     }
 
     /// Returns the window of an operation inside a run. It inherits the run's deadline if that is known and no other is
-    /// given, and ends in time for the run to see the outcome.
+    /// given, and ends early enough for the run to see the outcome.
     pub(crate) fn within(
         enclosing: Option<Enclosing>,
         now: Timestamp,
@@ -77,13 +79,13 @@ impl Window {
         Self { lease_until, stop, settle_by, limit }
     }
 
-    /// When the invocation ends, if that is known.
+    /// Returns the end of the invocation, if known.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         if let Limit::Deadline(deadline) | Limit::Run(deadline, _) = self.limit { Some(deadline) } else { None }
     }
 
-    /// The same window for a run with this heartbeat. If the deadline is known the lease ends after it, and nothing is renewed: a
-    /// heartbeat that was chosen for the run only bounds it then.
+    /// Returns the same window for a run with this heartbeat. If the deadline is known, the lease ends after it and
+    /// nothing is renewed. A heartbeat that was set for the run then only bounds it.
     pub(crate) fn with_heartbeat(self, heartbeat: Heartbeat, settings: &EngineSettings) -> Self {
         let max_duration = match heartbeat {
             Heartbeat::AsEngine => settings.heartbeat,
@@ -100,12 +102,12 @@ impl Window {
         }
     }
 
-    /// Whether a run is cancelled before the stop point.
+    /// Returns whether a run is cancelled before the stop point.
     pub(crate) fn bounds_runs(&self) -> bool {
         matches!(self.limit, Limit::Run(..))
     }
 
-    /// When a run that begins at `now` is cancelled, unless it renews its lease.
+    /// Returns the time at which a run that begins at `now` is cancelled, unless it renews its lease.
     pub(crate) fn stop_of_run(&self, now: Timestamp) -> Timestamp {
         match self.limit {
             Limit::Run(_, millis) => self.stop.min(now.after(Duration::from_millis(millis.into()))),
@@ -113,13 +115,13 @@ impl Window {
         }
     }
 
-    /// How long a run that renews its lease may last; `None` if it does not.
+    /// Returns the maximum duration of a run that renews its lease, or `None` if it does not.
     pub(crate) fn max_duration(&self) -> Option<Duration> {
         if let Limit::Heartbeat(millis) = self.limit { Some(Duration::from_millis(millis)) } else { None }
     }
 
-    /// Refuses a heartbeat that was chosen for runs whose deadline is given, in this window. A lease that ends after a known deadline
-    /// is never renewed, and a heartbeat does not let the run outlast the invocation.
+    /// Refuses a heartbeat that was set for runs whose deadline is given, in this window. A lease that ends after a
+    /// known deadline is never renewed, and a heartbeat does not let the run outlast the invocation.
     ///
     /// # Errors
     ///
@@ -133,7 +135,7 @@ impl Window {
         }
     }
 
-    /// The window of a lease that a run under this one has renewed at `sent`.
+    /// Returns the window of a lease that a run under this one has renewed at `sent`.
     pub(crate) fn renewed(&self, sent: Timestamp, settings: &EngineSettings) -> Self {
         Self { limit: self.limit, ..Self::new(sent, Deadline::UNKNOWN, settings) }
     }
@@ -149,8 +151,8 @@ impl Window {
         Self { stop: self.stop.min(stop), ..self }
     }
 
-    /// When a settle that begins at `now` ends, and those that repeat it. One that records an outcome and comes late has
-    /// what is left until shortly before the deadline; a release ends with its lease anyway.
+    /// Returns the end of a settle that begins at `now`, and of its retries. A late settle that records an outcome may
+    /// use the time until shortly before the deadline. A release ends with its lease anyway.
     pub(crate) fn settles_until(&self, now: Timestamp, records_outcome: bool) -> Timestamp {
         if self.settle_by.since(now) >= MIN_CALL_TIME || !records_outcome {
             return self.settle_by;

@@ -8,11 +8,11 @@ tokio::task_local! {
     static CURRENT: Option<Claim>;
 }
 
-/// The claim under which the calling handler runs; `None` where it runs unprotected, and outside of one.
+/// Returns the claim under which the calling handler runs, or `None` if it runs unprotected or outside a handler.
 ///
-/// It says whether an earlier run ended without an outcome, so that the operation may already have taken effect, and its
-/// key can serve as the idempotency key of the calls that the handler makes. It is known in the handler's own task only:
-/// tasks that the handler spawns are to be given it.
+/// [`Claim::took_over`] indicates that an earlier run ended without an outcome, so that the operation may already have
+/// taken effect. The claim's key can serve as the idempotency key of the calls that the handler makes. It is available
+/// only in the handler's task, so pass it to tasks that the handler spawns.
 ///
 /// ```
 /// use lambda_once::invocation;
@@ -30,7 +30,7 @@ pub fn claim() -> Option<Claim> {
     CURRENT.try_with(Clone::clone).ok().flatten()
 }
 
-/// Runs a handler that can ask for its claim.
+/// Runs a handler with access to its claim.
 pub(super) fn with_claim<F: Future>(claim: Option<Claim>, handler: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(claim, handler)
 }

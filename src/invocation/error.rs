@@ -12,11 +12,12 @@ use crate::{
     },
 };
 
-/// An error of a handler, of which the layer reads the [`Verdict`] before it hands it on.
+/// A handler's error, from which the layer reads the [`Verdict`] before it returns the error.
 ///
-/// It is there for [`Failure`], and for `lambda_runtime::Error` and, with the feature `anyhow`, `anyhow::Error`, whose chain of sources
-/// is searched for a [mark](crate::Classify), and left to the engine's [classifiers](crate::Builder::classify). For a custom error
-/// type one line does the same, [`handler_error!`](crate::handler_error):
+/// It is implemented for [`Failure`], `lambda_runtime::Error` and, with the feature `anyhow`, `anyhow::Error`. For the
+/// latter two, the chain of sources is searched for a [mark](crate::Classify), and the engine's
+/// [classifiers](crate::Builder::classify) decide if there is none. For a custom error type, use
+/// [`handler_error!`](crate::handler_error):
 ///
 /// ```
 /// use lambda_once::{Idempotency, MemoryStore, Verdict};
@@ -46,19 +47,21 @@ use crate::{
     note = "or return `lambda_once::Failure`, `lambda_runtime::Error` or, with the feature `anyhow`, `anyhow::Error`"
 )]
 pub trait HandlerError: fmt::Display {
-    /// The error, of which the chain of sources is searched for a mark.
+    /// Returns the error whose chain of sources is searched for a mark.
     fn as_error(&self) -> &(dyn StdError + 'static);
 
-    /// What the error says about the operation that it ended. By default its mark; `None` leaves it to the engine's classifiers.
+    /// Returns the verdict of the error on the operation, by default its mark. With `None` the engine's classifiers
+    /// decide.
     fn verdict(&self) -> Option<Verdict> {
         Verdict::marked(self.as_error())
     }
 }
 
 /// Implements [`HandlerError`](crate::invocation::HandlerError) for error types, and their conversion into the
-/// `lambda_runtime::Diagnostic` that `lambda_runtime::run` asks for. The `errorType` is the type's name, as for the runtime's own.
+/// `lambda_runtime::Diagnostic` that `lambda_runtime::run` requires. The `errorType` is the type's name, as in the
+/// runtime's own conversions.
 ///
-/// A type with another `errorType` implements both traits itself.
+/// For a different `errorType`, implement both traits by hand.
 ///
 /// # Examples
 ///
@@ -91,7 +94,8 @@ macro_rules! handler_error {
     )+};
 }
 
-// Not one implementation for all that is `AsRef<dyn Error + Send + Sync>`: the compiler would name that trait for other types.
+// There is no blanket implementation for `AsRef<dyn Error + Send + Sync>`, because the compiler would name that trait
+// in errors about other types.
 impl HandlerError for BoxError {
     fn as_error(&self) -> &(dyn StdError + 'static) {
         &**self
@@ -115,21 +119,21 @@ impl HandlerError for Failure {
     }
 }
 
-/// Why an invocation has no result.
+/// The reason why an invocation has no result.
 ///
-/// It prints as the error that it holds, or as the outcome and its text.
+/// It is displayed as the error that it contains, or as the outcome and its text.
 #[non_exhaustive]
 pub enum InvocationError<E> {
-    /// The handler's own error, as it returned it.
+    /// The handler's error, unchanged.
     Handler(E),
     /// The outcome of the operation has no result for this caller.
     #[non_exhaustive]
     NoResult {
         /// The outcome.
         outcome: OutcomeKind,
-        /// Whether a retry can end better.
+        /// Whether a retry may help.
         status: ErrorStatus,
-        /// What happened, in words. Of a [replayed failure](OutcomeKind::ReplayedFailure) it contains the text of that failure.
+        /// A description of the failure, which includes the text of a [replayed failure](OutcomeKind::ReplayedFailure).
         message: Cow<'static, str>,
     },
     /// An error of the library or of its store. Nothing ran.
@@ -137,7 +141,7 @@ pub enum InvocationError<E> {
 }
 
 impl<E> InvocationError<E> {
-    /// Returns whether a retry of the invocation can end better; of a handler's own error `None`.
+    /// Returns whether a retry of the invocation may help, or `None` for a handler's error.
     pub fn is_retryable(&self) -> Option<bool> {
         match self {
             Self::Handler(_) => None,
@@ -187,7 +191,7 @@ impl<E> From<Error> for InvocationError<E> {
 }
 
 impl<E: Into<BoxError>> InvocationError<E> {
-    /// Returns the error that it holds; of an operation without a result its text.
+    /// Returns the error that it contains, or the text of an outcome without a result.
     pub fn into_inner(self) -> BoxError {
         match self {
             Self::Handler(error) => error.into(),
@@ -198,8 +202,8 @@ impl<E: Into<BoxError>> InvocationError<E> {
 }
 
 impl<E: Into<Diagnostic>> From<InvocationError<E>> for Diagnostic {
-    /// A handler's error is reported as without the layer. Of the others, `errorType` is `lambda_once.` and the name of the outcome,
-    /// or of the [kind](Error::kind) of the library's error.
+    /// Reports a handler's error as without the layer. For others, `errorType` is `lambda_once.` followed by the name
+    /// of the outcome, or of the [kind](Error::kind) of the library's error.
     fn from(error: InvocationError<E>) -> Self {
         match error {
             InvocationError::Handler(error) => error.into(),
@@ -213,7 +217,7 @@ impl<E: Into<Diagnostic>> From<InvocationError<E>> for Diagnostic {
 }
 
 impl From<Failure> for Diagnostic {
-    /// `errorType` is `lambda_once.` and the verdict, so that a caller can tell which errors to retry.
+    /// Sets `errorType` to `lambda_once.` followed by the verdict, so that callers can select the errors to retry.
     fn from(failure: Failure) -> Self {
         let verdict = match failure.verdict() {
             Verdict::Transient => "transient_failure",

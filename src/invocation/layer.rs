@@ -1,4 +1,4 @@
-//! The layer over a handler of whole events.
+//! The `tower` layer for handlers of whole events.
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -14,16 +14,16 @@ use crate::{
     key::{payload::Payload, selector::Key},
 };
 
-/// Answers a repeated event with the first one's result. See the [module](super).
+/// A layer that returns the first result to repeated events. See the [module](super).
 ///
-/// It takes the event as it arrived, and gives the inner service what that takes: `T`, which is inferred.
+/// It takes the event as received, and passes it to the inner service as the type `T`, which is inferred.
 ///
 /// # Defaults
 ///
 /// | setting | default |
 /// |---|---|
-/// | [`payload`](Self::payload) | [`Payload::Body`]: the whole event |
-/// | [`wait_up_to`](Self::wait_up_to) | not at all |
+/// | [`payload`](Self::payload) | [`Payload::Body`] (the whole event) |
+/// | [`wait_up_to`](Self::wait_up_to) | no wait |
 /// | [`heartbeat`](Self::heartbeat) | as the engine's, without a known deadline |
 /// | [`with_settings`](Self::with_settings) | as the engine's |
 /// | [`before_replay`](Self::before_replay) | none |
@@ -46,46 +46,47 @@ impl<T> fmt::Debug for InvocationLayer<T> {
 }
 
 impl<T> InvocationLayer<T> {
-    /// A layer on this engine. `key` selects from the event; `Key::pointer("")` is all of it.
+    /// Creates a layer on this engine. `key` selects from the event, and `Key::pointer("")` selects all of it.
     #[track_caller]
     pub fn new(engine: Idempotency, key: Key) -> Self {
         Self { settings: LayerSettings::new(&engine.engine, key), event: PhantomData }
     }
 
-    /// What tells a repeated operation from a misused key.
+    /// Sets the payload that distinguishes a repeated operation from a misused key.
     pub fn payload(mut self, payload: Payload) -> Self {
         self.settings.payload = payload;
         self
     }
 
-    /// Sets what the records in the store are labelled with, so that people find them. By default they have no label. It stands
-    /// there as **plain text**: see [`Operation::label`](crate::Operation::label). An event from which nothing can be selected has
-    /// no label, and is handled as others are.
+    /// Sets the selector of the label with which people find the records in the store. By default they have no label. A
+    /// label is stored as **plain text**: see [`Operation::label`](crate::Operation::label). An event from which
+    /// nothing can be selected has no label, and is otherwise processed normally.
     pub fn label(mut self, label: Key) -> Self {
         self.settings.label = Some(label);
         self
     }
 
-    /// How long to wait for the result of an event that is being handled elsewhere, instead of failing at once. The time
-    /// counts from the beginning of the invocation, and waiting ends before the stop point.
+    /// Sets the time to wait for the result of an event that is being handled elsewhere, instead of failing
+    /// immediately. It counts from the beginning of the invocation, and the wait ends before the stop point.
     pub fn wait_up_to(mut self, time: Duration) -> Self {
         self.settings.wait_up_to = time;
         self
     }
 
-    /// Sets how long a handler may run where the deadline is not known, as under `cargo lambda watch` and in tests. Its lease is
-    /// [renewed](crate::Builder::heartbeat) meanwhile. An invocation whose deadline is known, as each in Lambda, is
-    /// refused with it ([`ErrorKind::Config`](crate::ErrorKind::Config)): its lease lasts until then. The engine's own setting has no
-    /// effect there.
+    /// Sets the maximum duration of a handler if the deadline is unknown, as under `cargo lambda watch` and in tests.
+    /// Its lease is [renewed](crate::Builder::heartbeat) during that time. An invocation with a known deadline, as in
+    /// Lambda, fails with this setting ([`ErrorKind::Config`](crate::ErrorKind::Config)), because its lease lasts until
+    /// the deadline. The engine's setting has no effect there.
     ///
-    /// With `None` no lease is renewed: where the deadline is not known, a handler is cancelled shortly before its first lease ends.
+    /// With `None` no lease is renewed, and a handler without a known deadline is cancelled shortly before its first
+    /// lease ends.
     pub fn heartbeat(mut self, max_duration: impl Into<Option<Duration>>) -> Self {
         self.settings.heartbeat = Heartbeat::of(max_duration.into());
         self
     }
 
-    /// Changes a stored result, as JSON, before a repeated event gets it: to mark it as replayed, or to renew what has expired in it.
-    /// It is not called for the first result, nor for one that is not kept.
+    /// Sets a function that changes a stored result, as JSON, before a repeated event gets it, for example to mark it
+    /// as replayed or to renew expired parts. It is not called for the first result or for one that is not stored.
     ///
     /// ```
     /// # use lambda_once::{Idempotency, Key, MemoryStore, invocation::InvocationLayer};
@@ -94,29 +95,33 @@ impl<T> InvocationLayer<T> {
     ///     .before_replay(|result| result["replayed"] = true.into());
     /// ```
     ///
-    /// If it panics, or makes of the result what the handler does not return, the invocation fails with
+    /// If it panics, or its result does not decode as the handler's type, the invocation fails with
     /// [`StoredResult`](crate::ErrorKind::StoredResult).
     pub fn before_replay(mut self, change: impl Fn(&mut serde_json::Value) + Send + Sync + 'static) -> Self {
         self.settings.before_replay = Some(ReplayHook::new(change));
         self
     }
 
-    /// Settings of this layer where they differ from the engine's: its retention, say. Later ones replace earlier ones.
+    /// Overrides settings of the engine for this layer, such as its retention. Later calls replace earlier ones.
     pub fn with_settings(mut self, settings: OperationSettings) -> Self {
         self.settings.engine = self.settings.engine.with(settings);
         self
     }
 
-    /// The same layer, if its key and its payload can be looked up at all. Called in init, it shows a misspelt pointer at
-    /// the deployment and not by invocations that fail.
+    /// Checks that the layer's settings, key and payload selectors are valid, and returns the layer. Call it in init,
+    /// so that a misspelt pointer fails the deployment rather than the invocations.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if [settings](Self::with_settings) contradict each other, if a selector is malformed, if a combination of keys is empty, if a
-    /// selector is one for messages of a queue, such as [`Key::message_id`], if a [`heartbeat`](Self::heartbeat) is set in Lambda, where
-    /// it would fail each invocation, if the engine's policy is
-    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), as there is no probe here, if the longest duration of the
-    /// [`heartbeat`](Self::heartbeat) is zero, or if another layer is alive on the same [unnamed engine](Idempotency#names).
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if any of the following hold:
+    ///
+    /// * [Settings](Self::with_settings) contradict each other.
+    /// * A selector is malformed or for messages of a queue, such as [`Key::message_id`], or a combination of keys is
+    ///   empty.
+    /// * A [`heartbeat`](Self::heartbeat) is set in Lambda, which would fail each invocation, or its maximum duration
+    ///   is zero.
+    /// * The engine's policy is [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), which this layer does not support.
+    /// * Another layer exists on the same [unnamed engine](Idempotency#names).
     pub fn validate(self) -> Result<Self, Error> {
         self.settings.check()?;
         self.settings.engine.check_keys(OPERATION, None)?;

@@ -1,4 +1,4 @@
-//! One event, from its key to its result.
+//! Processes one event, from its key to its result.
 
 use std::{
     borrow::Cow,
@@ -40,13 +40,12 @@ use crate::{
     telemetry::{EntryPoint, spans},
 };
 
-/// The service that [`InvocationLayer`](super::InvocationLayer) makes. It keeps nothing between invocations.
+/// The service that [`InvocationLayer`](super::InvocationLayer) makes. It keeps no state between invocations.
 ///
 /// # Errors
 ///
-/// The inner service's own, and those of the library: see the [module](super). With
-/// [`ErrorKind::Config`] it refuses every event whose key could not be looked up in any;
-/// [`InvocationLayer::validate`](super::InvocationLayer::validate) finds that in init.
+/// The inner service's errors, and those of the library: see the [module](super). If no event can have a key, all fail
+/// with [`ErrorKind::Config`]. [`InvocationLayer::validate`](super::InvocationLayer::validate) detects that in init.
 pub struct InvocationService<S, T> {
     inner: S,
     settings: Arc<LayerSettings>,
@@ -88,7 +87,7 @@ where
     }
 
     fn call(&mut self, event: LambdaEvent<Box<RawValue>>) -> Self::Future {
-        // The clone is not ready; the service that was polled is.
+        // The clone is not ready, only the service that was polled.
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
         let settings = Arc::clone(&self.settings);
@@ -136,7 +135,7 @@ impl LayerSettings {
         let event = LambdaEvent::new(self.decode::<T>(&event.payload)?, event.context);
         let own = Mutex::new(None);
         let work = |claim| async {
-            // The call is made inside too: it runs user code.
+            // The call is made inside, because it runs user code.
             match with_claim(claim, async { inner.call(event).await }).await {
                 Ok(value) => Ok(value),
                 Err(error) => {
@@ -174,7 +173,7 @@ impl LayerSettings {
         Subject::new(EntryPoint::Invocation, &self.operation, key)
     }
 
-    /// What to claim; `None` if the event runs unprotected. User code runs here, and may panic.
+    /// Returns the candidate to claim, or `None` if the event runs unprotected. This runs user code, which may panic.
     fn candidate(&self, event: &LambdaEvent<Box<RawValue>>) -> Result<Option<Candidate>, Error> {
         if self.engine.settings.disabled {
             return Ok(None);
@@ -194,7 +193,7 @@ impl LayerSettings {
         }
     }
 
-    /// What the handler gets. Nothing is claimed yet, so that an event that is not what it takes decides nothing.
+    /// Decodes the handler's event. This precedes the claim, so that an event that does not decode leaves no record.
     fn decode<T: DeserializeOwned>(&self, event: &RawValue) -> Result<T, Error> {
         let decoded = catch_panic(|| {
             decode_text(event.get())
@@ -204,8 +203,8 @@ impl LayerSettings {
         decoded.inspect_err(|error| self.engine.tell_error(self.subject(None), error))
     }
 
-    /// Of the event as it arrived: what `T` makes of it may differ from one delivery to the next, as the order of a
-    /// `HashSet` does.
+    /// Selects from the event as received, because the serialization of `T` may differ between deliveries, as the order
+    /// of a `HashSet` does.
     fn select(&self, event: &LambdaEvent<Box<RawValue>>) -> Result<Candidate, Error> {
         let body = Body::new(event.payload.get().as_bytes());
         let delivery = Delivery::new(&body, &NoMetadata);
@@ -222,16 +221,17 @@ impl LayerSettings {
     }
 }
 
-/// The engine's view of the handler's error, which itself is handed on. It runs within the work, where a panic is contained.
+/// Describes the handler's error, which is itself returned, to the engine. It runs within the work, which catches its
+/// panics.
 fn failure_of<E: HandlerError>(error: &E, settings: &EngineSettings) -> Failure {
-    // The text is the user's, and printing it may panic.
+    // The text comes from user code, which may panic.
     let text = catch_panic(|| error.to_string()).unwrap_or_else(|| "the error's text is not known".to_owned());
     let verdict =
         error.verdict().or_else(|| settings.classifiers.verdict_of_service(error.as_error(), settings.on_panic));
     Failure::new(verdict.unwrap_or_default(), text)
 }
 
-/// Returns what the caller gets; `own` is the handler's error, if it returned one.
+/// Returns the caller's result. `own` is the handler's error, if it returned one.
 fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result<R, InvocationError<E>> {
     use ErrorStatus::{Ambiguous, Permanent, Temporary};
     let kind = outcome.kind();
@@ -246,7 +246,7 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
             _,
         ) => return Ok(value),
         (Outcome::Failed(_) | Outcome::Superseded { .. }, Some(error)) => return Err(InvocationError::Handler(error)),
-        // Only a handler's error makes a failure, so this does not occur.
+        // Unreachable, because only a handler's error makes a failure.
         (Outcome::Failed(failure), None) => (Ambiguous, failure.to_string().into()),
         (Outcome::ReplayedWithoutResult, _) => match unit_value() {
             Some(value) => return Ok(value),
@@ -279,7 +279,8 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
     Err(InvocationError::NoResult { outcome: kind, status, message })
 }
 
-/// Of `()` or a unit struct: nothing is lost when it is not kept. Other types with one value are not written as `null`.
+/// Returns the value of `()` or a unit struct, which need not be stored. Other types with a single value are not
+/// written as `null`.
 fn unit_value<R: DeserializeOwned>() -> Option<R> {
     if size_of::<R>() == 0 { serde_json::from_str("null").ok() } else { None }
 }

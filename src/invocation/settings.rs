@@ -1,4 +1,4 @@
-//! The settings of the layer.
+//! The settings of the layer, and their validation.
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
@@ -17,14 +17,14 @@ use crate::{
     key::{payload::Payload, selector::Key},
 };
 
-/// What its operations are called.
+/// The name of its operations.
 pub(super) const OPERATION: &str = "invocation";
 
 #[derive(Clone, Debug)]
 pub(super) struct LayerSettings {
     pub(super) engine: Engine,
     registration: Registration,
-    /// What the operations are called in logs.
+    /// The name of the operations in logs.
     pub(super) operation: Cow<'static, str>,
     pub(super) key: Key,
     pub(super) payload: Payload,
@@ -40,7 +40,7 @@ fn is_in_lambda() -> bool {
     std::env::var_os("AWS_LAMBDA_INITIALIZATION_TYPE").is_some()
 }
 
-/// Changes a stored result, as JSON, before it is given again.
+/// A function that changes a stored result, as JSON, before it is replayed.
 #[derive(Clone)]
 pub(super) struct ReplayHook(Arc<dyn Fn(&mut Value) + Send + Sync>);
 
@@ -49,11 +49,11 @@ impl ReplayHook {
         Self(Arc::new(change))
     }
 
-    /// The result as the hook leaves it.
+    /// Returns the result as changed by the hook.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::StoredResult`] if the hook panics, or makes of the result what the handler does not return.
+    /// [`ErrorKind::StoredResult`] if the hook panics, or its result does not decode as the handler's type.
     pub(super) fn apply<R: Serialize + DeserializeOwned>(&self, result: &R) -> Result<R, Error> {
         let changed = catch_panic(|| {
             let mut json = serde_json::to_value(result)?;
@@ -64,7 +64,7 @@ impl ReplayHook {
             |message: &'static str| Error::new(ErrorKind::StoredResult, ErrorStatus::Permanent, "invoke", message);
         match changed {
             Some(Ok(result)) => Ok(result),
-            Some(Err(_)) => Err(failed("`before_replay` made of the result what the handler's type does not take")),
+            Some(Err(_)) => Err(failed("`before_replay` made a result that does not decode as the handler's type")),
             None => Err(failed("`before_replay` panicked")),
         }
     }
@@ -110,7 +110,7 @@ impl LayerSettings {
             label.check()?;
         }
         let part = if let Payload::Part(part) = &self.payload { Some(part) } else { None };
-        // They would find nothing in any event, and under `MissingKey::RunUnprotected` protect nothing.
+        // They would find no value in any event, and under `MissingKey::RunUnprotected` protect nothing.
         match [Some(&self.key), part, self.label.as_ref()].into_iter().flatten().find(|key| key.is_for_messages()) {
             Some(key) => {
                 Err(Error::config(format!("an event is not a message of a queue, so {key:?} selects nothing")))

@@ -1,42 +1,42 @@
-//! Canonical JSON: one text for all spellings of the same value.
+//! Canonical JSON: the same text for all spellings of a value.
 //!
-//! Members are sorted by name, white space is dropped, strings are written with the fewest escapes. Numbers keep the
-//! digits they were written with, so that two numbers that differ never share a form, however large they are: RFC 8785
-//! would merge integers beyond 2^53, and with them two different orders. `1` and `1.0` stay apart for the same reason.
-//! A member that occurs twice is an error, since readers disagree on which one counts. An escape of half a surrogate pair stands for
-//! no character, and RFC 8259 allows it (8.2): it stays an escape.
+//! Members are sorted by name, white space is removed, and strings are written with the fewest escapes. Numbers keep
+//! their digits, so that different numbers never share a form, however large they are. RFC 8785 would merge integers
+//! beyond 2^53, and with them different orders. For the same reason `1` and `1.0` differ. A member that occurs twice is
+//! an error, because parsers disagree about the one that counts. RFC 8259 (8.2) allows an escape of half a surrogate
+//! pair, which represents no character, so it stays an escape.
 //!
-//! One pass over the bytes, without a tree, and without a copy of any string.
+//! The conversion is a single pass over the bytes, without a tree and without copies of strings.
 
 use std::{cmp::Ordering, fmt};
 
 use super::text::{plain_len, unescaped, write_characters};
 
-/// How the bytes of a payload are to be read. The form is part of the hash, so that bytes never equal JSON.
+/// The interpretation of a payload's bytes. The form is part of the hash, so that bytes never equal JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     CanonicalJson,
     Bytes,
 }
 
-/// How deeply arrays and objects may be nested: the limit that `serde_json` has as well.
+/// The maximum nesting depth of arrays and objects, which is also that of `serde_json`.
 pub const MAX_DEPTH: usize = 128;
 
-/// Why a text is not taken.
+/// The reason why a text has no canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// Not JSON by RFC 8259, from this byte on.
+    /// Not JSON by RFC 8259.
     Syntax {
-        /// The offset of the byte.
+        /// The offset of the first invalid byte.
         at: usize,
     },
-    /// An object has the same member twice; the second one's value begins at this byte.
+    /// An object that contains the same member twice.
     DuplicateMember {
-        /// The offset of the byte.
+        /// The offset of the second member's value if it directly follows the first, or else of the end of the object.
         at: usize,
     },
-    /// More than [`MAX_DEPTH`] arrays and objects within each other.
+    /// More than [`MAX_DEPTH`] nested arrays and objects.
     TooDeep,
 }
 
@@ -50,14 +50,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The canonical form of a JSON text.
+/// Returns the canonical form of a JSON text.
 ///
 /// # Errors
 ///
-/// See [`Problem`]. No part of the text is in the error.
+/// See [`Problem`]. The error contains no part of the text.
 pub fn canonical(text: &[u8]) -> Result<Vec<u8>, Problem> {
     let valid = std::str::from_utf8(text).map_or_else(|error| error.valid_up_to(), str::len);
-    // Members that are out of order are put in order behind what is written, hence the room.
+    // Unsorted members are sorted behind the written text, which needs space.
     let (out, members) = (Vec::with_capacity(2 * text.len()), Vec::with_capacity(MEMBERS));
     let mut writer = Writer { text, valid, at: 0, out, members };
     writer.skip_space();
@@ -69,35 +69,35 @@ pub fn canonical(text: &[u8]) -> Result<Vec<u8>, Problem> {
     }
 }
 
-/// Room for the members of most messages, in less than a kibibyte.
+/// Space for the members of most messages, in less than a kibibyte.
 const MEMBERS: usize = 20;
 
 struct Writer<'a> {
     text: &'a [u8],
-    /// Up to here the text is UTF-8.
+    /// The length of the text that is valid UTF-8.
     valid: usize,
     at: usize,
     out: Vec<u8>,
-    /// The members of all objects that are being written, those of inner ones last.
+    /// The members of all objects that are being written, with those of inner objects last.
     members: Vec<Member>,
 }
 
-/// A member of an object that is being written: where it lies in the output.
+/// The position in the output of a member of an object that is being written.
 #[derive(Clone, Copy)]
 struct Member {
-    /// Where its name begins, at the quote.
+    /// The start of its name, at the quote.
     start: usize,
-    /// Where its name ends, before the quote.
+    /// The end of its name, before the quote.
     name_end: usize,
     end: usize,
-    /// The first bytes that its name stands for, then zeros: most names differ there.
+    /// The first bytes of its unescaped name, padded with zeros. Most names differ there.
     name_begins: u64,
     /// Whether its name has escapes.
     escaped: bool,
 }
 
 impl Member {
-    /// A member whose name is what was written last, from `start` on.
+    /// Creates a member whose name is the last text written, from `start` on.
     fn new(out: &[u8], start: usize, escaped: bool) -> Self {
         let name_end = out.len() - 1;
         let name = &out[start + 1..name_end];
@@ -220,7 +220,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Members are written in the order they come, and put in order afterwards if they were not.
+    /// Writes members in their original order, and sorts them afterwards if necessary.
     fn object(&mut self, depth: usize) -> Result<(), Problem> {
         if depth > MAX_DEPTH {
             return Err(Problem::TooDeep);
@@ -267,7 +267,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Puts the members of the innermost object, which is all but its closing brace, in order.
+    /// Sorts the members of the innermost object, which lacks only its closing brace.
     fn sort_members(&mut self, first: usize) -> Result<(), Problem> {
         let Self { out, members, .. } = self;
         let members = &mut members[first..];
@@ -287,13 +287,13 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Whether its canonical form has escapes.
+    /// Writes a string. Returns whether its canonical form has escapes.
     fn string(&mut self) -> Result<bool, Problem> {
         let (text, start) = (self.text, self.at);
         self.expect(b'"')?;
         self.at += plain_len(&text[self.at..]);
         let mut escaped = false;
-        // Most strings are written as they are, quotes and all.
+        // Most strings are written unchanged, including their quotes.
         let mut run = start;
         while self.peek() != Some(b'"') {
             self.out.extend_from_slice(&text[run..self.at]);
@@ -312,7 +312,7 @@ impl Writer<'_> {
         Ok(escaped)
     }
 
-    /// Whether the character is written as an escape.
+    /// Writes an escaped character. Returns whether it is written as an escape.
     fn escape(&mut self) -> Result<bool, Problem> {
         let start = self.at;
         self.at += 1;
@@ -339,8 +339,8 @@ impl Writer<'_> {
         Ok(self.out[before] == b'\\')
     }
 
-    /// After `\u`: the character, or the code of a surrogate that stands alone. A high one that the escape of a low one follows is a
-    /// character with it.
+    /// Reads the rest of an escape after `\u`. Returns the character, or the code of a lone surrogate. A high surrogate
+    /// forms a character with the escape of a low one that follows.
     fn unicode_escape(&mut self) -> Option<Result<char, u32>> {
         let high = self.four_digits()?;
         let behind = self.at;

@@ -1,10 +1,10 @@
-//! A delivery, from which keys are selected: a body and its metadata.
+//! A delivery from which keys are selected: a body and its metadata.
 
 use std::{cell::OnceCell, fmt};
 
 use super::canonical::{Problem, canonical};
 
-/// A body, and its canonical form once somebody has asked for it.
+/// A body, with its canonical form computed on demand.
 pub(crate) struct Body<'a> {
     bytes: &'a [u8],
     canonical: OnceCell<Result<Vec<u8>, Problem>>,
@@ -19,46 +19,46 @@ impl<'a> Body<'a> {
         self.bytes
     }
 
-    /// The body in canonical JSON, or why it has none.
+    /// Returns the body in canonical JSON, or the reason why it has none.
     pub(crate) fn canonical(&self) -> Result<&[u8], Problem> {
         self.canonical.get_or_init(|| canonical(self.bytes)).as_deref().map_err(|problem| *problem)
     }
 }
 
-/// What a [`Key`](crate::Key) selects from: a message, or the event of an invocation, which has a body only.
+/// The input of a [`Key`](crate::Key): a message, or the event of an invocation, which has only a body.
 #[derive(Clone, Copy)]
 pub struct Delivery<'a> {
     pub(super) body: &'a Body<'a>,
     pub(super) metadata: &'a dyn MessageMetadata,
 }
 
-/// What a source says of a message besides its body: nothing, unless the source overrides a method.
+/// The metadata of a message. There is none unless the source overrides a method.
 pub(crate) trait MessageMetadata {
     fn message_id(&self) -> Option<&str> {
         None
     }
 
-    /// Within what the message id is unique; `None` if it is so everywhere.
+    /// Returns the scope in which the message id is unique, or `None` if it is globally unique.
     fn id_namespace(&self) -> Option<&str> {
         None
     }
 
-    /// Where it comes from.
+    /// Returns its origin.
     fn source(&self) -> Option<&str> {
         None
     }
 
-    /// An attribute that the source has set.
+    /// Returns an attribute set by the source.
     fn attribute(&self, _name: &str) -> Option<&str> {
         None
     }
 
-    /// An attribute or a header that the sender has set.
+    /// Returns an attribute or header set by the sender.
     fn header(&self, _name: &str) -> Option<&str> {
         None
     }
 
-    /// The same in bytes, also where they are not a text.
+    /// Returns the bytes of an attribute or header, text or not.
     fn header_bytes(&self, _name: &str) -> Option<&[u8]> {
         None
     }
@@ -69,27 +69,28 @@ impl<'a> Delivery<'a> {
         Self { body, metadata }
     }
 
-    /// The body as it arrived.
+    /// Returns the body as received.
     pub fn body(&self) -> &'a [u8] {
         self.body.bytes
     }
 
-    /// The id that the queue gave the message, or the record's place in its stream; of a message in an envelope the id there.
+    /// Returns the id that the queue gave the message, its position in its stream, or for a message in an envelope the
+    /// id there.
     pub fn message_id(&self) -> Option<&'a str> {
         self.metadata.message_id()
     }
 
-    /// An attribute that the source has set, such as `MessageDeduplicationId`.
+    /// Returns an attribute set by the source, such as `MessageDeduplicationId`.
     pub fn attribute(&self, name: &str) -> Option<&'a str> {
         self.metadata.attribute(name)
     }
 
-    /// The text of an attribute or a header that the sender has set. A binary one has none.
+    /// Returns the text of an attribute or header set by the sender, or `None` if it is binary.
     pub fn header(&self, name: &str) -> Option<&'a str> {
         self.metadata.header(name)
     }
 
-    /// The bytes of an attribute or a header that the sender has set, whether they are a text or not.
+    /// Returns the bytes of an attribute or header set by the sender, text or not.
     pub fn header_bytes(&self, name: &str) -> Option<&'a [u8]> {
         self.metadata.header_bytes(name)
     }
@@ -101,7 +102,7 @@ impl fmt::Debug for Delivery<'_> {
     }
 }
 
-/// That of an invocation's event, which is all body.
+/// The metadata of an invocation's event, which has only a body.
 #[cfg(feature = "invocation")]
 pub(crate) struct NoMetadata;
 

@@ -1,4 +1,4 @@
-//! Finds numbers that JSON does not have.
+//! Detects numbers that JSON cannot represent.
 
 use std::fmt::{self, Display};
 
@@ -7,10 +7,10 @@ use serde::ser::{
     SerializeTupleStruct, SerializeTupleVariant, Serializer,
 };
 
-/// Takes any value, and refuses it if a number in it is not finite.
+/// A serializer that accepts only values in which all numbers are finite.
 pub(super) struct Finite;
 
-/// There is NaN or infinity in a value.
+/// A value that contains NaN or infinity.
 #[derive(Debug)]
 pub(super) struct NotFinite;
 
@@ -28,7 +28,7 @@ impl ser::Error for NotFinite {
     }
 }
 
-/// Methods for what has no number that is not finite.
+/// Methods for values without floats.
 macro_rules! finite {
     ($($method:ident($($argument:ty),*);)*) => {
         $(fn $method(self, $(_: $argument),*) -> Result<(), NotFinite> {
@@ -37,7 +37,7 @@ macro_rules! finite {
     };
 }
 
-/// Methods for what has parts.
+/// Methods for compound values.
 macro_rules! parts {
     ($($method:ident($($argument:ty),*);)*) => {
         $(fn $method(self, $(_: $argument),*) -> Result<Self, NotFinite> {
@@ -119,7 +119,7 @@ impl Serializer for Finite {
     }
 }
 
-/// The parts of a value, of which each is looked at.
+/// Implements the compound serializers, which check each part.
 macro_rules! each {
     ($($compound:ident: $method:ident($($name:ty)?);)*) => {
         $(impl $compound for Finite {
@@ -150,7 +150,7 @@ impl SerializeMap for Finite {
     type Ok = ();
     type Error = NotFinite;
 
-    // One that is not finite is refused by `serde_json`.
+    // `serde_json` rejects a key that is not finite.
     fn serialize_key<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), NotFinite> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! From a key and a payload to what a record holds of them.
+//! Hashes keys and payloads for records.
 
 use sha2::{Digest, Sha256};
 
@@ -9,25 +9,25 @@ use super::powertools::PowertoolsKeys;
 use crate::record::PayloadPart;
 use crate::record::{Fingerprint, KeyHash};
 
-/// What sets apart equal keys of different operations: which function, which engine of it, which operation, and whose.
+/// The scope that separates equal keys of different functions, engines, operations and callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyScope<'a> {
-    /// The function, or what the configuration says instead.
+    /// The function, or the scope that the configuration sets instead.
     pub(crate) function: &'a str,
     /// The engine's name, if it has one.
     pub(crate) engine: Option<&'a str>,
-    /// The operation's name; of a service its kind.
+    /// The operation's name, or the kind of a service.
     pub(crate) operation: &'a str,
-    /// Whose keys these are: the caller of an HTTP request, the tenant of a multi-tenant function.
+    /// The owner of the keys: the caller of an HTTP request, or the tenant of a multi-tenant function.
     pub(crate) tenant: Option<&'a [u8]>,
 }
 
 impl KeyScope<'_> {
-    /// For the hashes of many keys: the scope goes into them once.
+    /// Returns a hasher for many keys, which contains the scope.
     pub(crate) fn hasher(&self) -> KeyHasher {
         let mut hasher = Sha256::new();
         hasher.update(b"lambda-once key 1");
-        // Which parts there are, so that no part can pose as another.
+        // The parts present, so that no part can be mistaken for another.
         hasher.update([u8::from(self.tenant.is_some()) | u8::from(self.engine.is_some()) << 1]);
         update(&mut hasher, self.function.as_bytes());
         if let Some(engine) = self.engine {
@@ -40,18 +40,18 @@ impl KeyScope<'_> {
     }
 }
 
-/// What makes hashes of the keys and payloads of one operation.
+/// A hasher of the keys and payloads of one operation.
 #[derive(Clone, Debug)]
 pub(crate) enum KeyHasher {
-    /// A scope that has been hashed, and waits for keys.
+    /// A hashed scope, to which keys are added.
     Scope(Sha256),
-    /// The scope is the store's.
+    /// The store defines the scope.
     #[cfg(feature = "powertools")]
     Powertools(PowertoolsKeys),
 }
 
 impl KeyHasher {
-    /// The hash of a caller's key within the scope.
+    /// Returns the hash of a caller's key within the scope.
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         match self {
             Self::Scope(scope) => {
@@ -64,7 +64,7 @@ impl KeyHasher {
         }
     }
 
-    /// The fingerprint of a payload.
+    /// Returns the fingerprint of a payload.
     #[cfg(any(feature = "batch", feature = "invocation"))]
     pub(crate) fn fingerprint(&self, form: Form, payload: &[u8]) -> Fingerprint {
         match self {
@@ -75,13 +75,13 @@ impl KeyHasher {
     }
 }
 
-/// Each part is preceded by its length, so that no two sets of parts give the same bytes.
+/// Adds a part, preceded by its length, so that different sets of parts never give the same bytes.
 fn update(hasher: &mut Sha256, part: &[u8]) {
     hasher.update((part.len() as u64).to_be_bytes());
     hasher.update(part);
 }
 
-/// Computes the fingerprint of a payload that has no parts but itself.
+/// Computes the fingerprint of an undivided payload.
 pub(crate) fn fingerprint(form: Form, payload: &[u8]) -> Fingerprint {
     Fingerprint::of_whole(digest(form, &[payload]))
 }

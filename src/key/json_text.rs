@@ -1,14 +1,14 @@
-//! JSON that stands as a text within JSON.
+//! Decodes JSON from a string within JSON.
 
 use std::fmt::Debug;
 
 use super::{canonical::canonical, text::unescaped};
 use crate::error::Error;
 
-/// How often a key can look into JSON within a text within JSON.
+/// The maximum number of times that a key can decode JSON within a string.
 pub(super) const MAX_STEPS: usize = 8;
 
-/// The JSON that a canonical text holds, in canonical form.
+/// Returns the JSON that a canonical string contains, in canonical form.
 pub(super) fn json_in(value: &[u8], selected_by: &impl Debug) -> Result<Vec<u8>, Error> {
     let [b'"', text @ .., b'"'] = value else {
         return Err(Error::payload(format!("{selected_by:?} is not a text that could hold JSON")));
@@ -71,7 +71,7 @@ mod tests {
         for wrong in [steps(9), Key::pointer("/a").parse_json("b"), Key::pointer("a").parse_json("/b")] {
             assert_eq!(wrong.check().unwrap_err().kind(), ErrorKind::Config, "{wrong:?}");
         }
-        // A text that stands for itself, however deep it is quoted.
+        // A text that needs no escapes, however deeply it is quoted.
         let nested =
             (0..8).fold("1".to_owned(), |inner, _| format!(r#"{{"a":{}}}"#, serde_json::to_string(&inner).unwrap()));
         let body = format!(r#"{{"a":{}}}"#, serde_json::to_string(&nested).unwrap());

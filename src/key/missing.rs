@@ -1,25 +1,24 @@
-//! Keys that are missing, and what happens then.
+//! Missing keys, and the policy for them.
 
 use super::text;
 
-/// What happens to a delivery whose key is missing, or partly missing. The HTTP layer has a setting of its own.
+/// The policy for a delivery whose key is missing, or partly missing. The HTTP layer has a separate setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// It is refused: the handler does not run.
+    /// Refuses the delivery without running the handler.
     #[default]
     Reject,
-    /// The handler runs without protection.
+    /// Runs the handler without protection.
     RunUnprotected,
 }
 
-/// Whether a key in canonical JSON is nothing: `null`, or an empty string, array or object.
+/// Returns whether a key in canonical JSON is empty: `null`, or an empty string, array or object.
 pub(super) fn is_empty(json: &[u8]) -> bool {
     matches!(json, b"null" | b"\"\"" | b"[]" | b"{}")
 }
 
-/// Whether a key in canonical JSON is missing, or a part of it: `null`, an empty string, array or object, or one that
-/// holds such a thing at any depth.
+/// Returns whether a key in canonical JSON is empty, or contains an empty value at any depth.
 pub(super) fn is_missing(json: &[u8]) -> bool {
     match json {
         _ if is_empty(json) => true,
@@ -29,8 +28,8 @@ pub(super) fn is_missing(json: &[u8]) -> bool {
     }
 }
 
-/// Returns the place at which a part of a key is missing, as the rest of a JSON Pointer: empty if it is the key itself. The name of an
-/// object's member may be data of the sender, such as an address, so it is not quoted.
+/// Returns the path of the missing part of a key, as the rest of a JSON Pointer. It is empty for the key itself. The
+/// name of an object's member may be the sender's data, such as an address, so it is not quoted.
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub(super) fn missing_path(json: &[u8]) -> String {
     let (token, part) = match json {

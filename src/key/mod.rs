@@ -1,12 +1,12 @@
-//! Keys: how they are selected from a delivery, and hashed.
+//! Selects keys from deliveries, and hashes them.
 //!
-//! A `Key` selects the part of a delivery that identifies the operation. What it selects is put into canonical form
-//! ([`canonical`]) and hashed together with its scope, so that no store and no log ever sees the plain key.
+//! A `Key` selects the part of a delivery that identifies the operation. The selected value is converted to canonical
+//! form ([`canonical`]) and hashed together with its scope, so that no store and no log ever contains the plain key.
 //!
-//! A key that selects nothing is an error, never the hash of nothing: otherwise all deliveries without a key would
-//! share one record, and all but the first would be dropped. Nothing means: no such member, `null`, or an empty string,
-//! array or object. Of a combined key, and of a key that is an array or an object, each part must be something. What
-//! happens then is up to [`MissingKey`](crate::MissingKey).
+//! A key that selects nothing is an error, and is never hashed. Otherwise all deliveries without a key would share one
+//! record, and all but the first would be dropped. A key selects nothing if the member does not exist or is `null`, or
+//! an empty string, array or object. In a combined key, or a key that is an array or object, this applies to each part.
+//! The policy for missing keys is [`MissingKey`](crate::MissingKey).
 
 pub mod canonical;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]

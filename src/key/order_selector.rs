@@ -1,9 +1,9 @@
-//! Selects where an operation stands in the order of its entity.
+//! Selects the entity of an operation, and its sequence in the entity's order.
 
 use super::{delivery::Delivery, hash::KeyHasher, selector::Key};
 use crate::{error::Error, order::Sequence, record::KeyHash};
 
-/// Selects the entity and the sequence from a delivery. There is none without the feature `order`.
+/// Selects the entity and the sequence from a delivery. Cannot be constructed without the feature `order`.
 #[derive(Clone, Debug)]
 pub(crate) struct OrderSelector {
     pub(crate) entity: Key,
@@ -20,13 +20,13 @@ impl OrderSelector {
 
     /// # Errors
     ///
-    /// As of [`Key::check`].
+    /// Those of [`Key::check`].
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.entity.check()?;
         self.sequence.check()
     }
 
-    /// Computes the hash of the entity, which is the operation's own as hashes of keys are, and the sequence.
+    /// Computes the hash of the entity, which is specific to the operation like a key's hash, and the sequence.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The payload of a delivery, by which two uses of a key are compared.
+//! The payload of a delivery, which distinguishes a repeated operation from a misused key.
 
 use super::{
     canonical::Form,
@@ -11,21 +11,21 @@ use crate::{
     record::Fingerprint,
 };
 
-/// What the payload of a delivery is, for telling a repeated operation from a misused key.
+/// The part of a delivery that is its payload, for distinguishing a repeated operation from a misused key.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Payload {
-    /// The whole body: canonical if it is JSON, else its bytes.
+    /// The whole body, in canonical form if it is JSON, or else its bytes.
     #[default]
     Body,
-    /// A part of the body, for bodies in which something varies from delivery to delivery.
+    /// A part of the body, for bodies in which other parts vary between deliveries.
     Part(Key),
-    /// Nothing. A key is trusted to stand for one payload.
+    /// No payload. A key is trusted to identify a single payload.
     Ignored,
 }
 
 impl Payload {
-    /// Finds what can be known to be wrong before any delivery.
+    /// Reports errors that can be detected before any delivery.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self {
             Self::Part(part) => part.check(),
@@ -33,7 +33,7 @@ impl Payload {
         }
     }
 
-    /// The fingerprint of a delivery's payload.
+    /// Returns the fingerprint of a delivery's payload.
     pub(crate) fn fingerprint(
         &self,
         body: &Body<'_>,
@@ -51,7 +51,7 @@ impl Payload {
 }
 
 impl Body<'_> {
-    /// Of the canonical form if the body is JSON, else of its bytes.
+    /// Returns the fingerprint of the canonical form if the body is JSON, or else of its bytes.
     pub(crate) fn fingerprint(&self, hasher: &KeyHasher) -> Fingerprint {
         match self.canonical() {
             Ok(json) => hasher.fingerprint(Form::CanonicalJson, json),
@@ -61,7 +61,7 @@ impl Body<'_> {
 }
 
 impl Key {
-    /// The part of a delivery that stands for its payload. It must be there, and may hold anything.
+    /// Selects the part of a delivery that is its payload. It must exist, and may be empty.
     pub(crate) fn select_part<'a>(&self, delivery: &Delivery<'a>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Error> {
         self.look_up(delivery, buffer, |_| false).map_err(|error| match error.kind() {
             ErrorKind::KeyMissing => Error::payload("the part that stands for the payload is not there"),

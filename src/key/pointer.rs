@@ -2,7 +2,7 @@
 
 use super::text::{elements, members, write_string};
 
-/// The value that a JSON Pointer (RFC 6901) leads to within canonical JSON; `None` if there is none.
+/// Returns the value at a JSON Pointer (RFC 6901) in canonical JSON, or `None` if there is none.
 pub(crate) fn find<'a>(canonical: &'a [u8], pointer: &Pointer) -> Option<&'a [u8]> {
     let mut value = canonical;
     for token in &pointer.0 {
@@ -21,15 +21,15 @@ pub(crate) struct Pointer(Vec<Token>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Token {
-    /// As the name of a member, in canonical JSON with its quotes.
+    /// The token as a member's name, in canonical JSON with its quotes.
     name: Vec<u8>,
-    /// As the index of an element, if it can be one: no leading zero, no sign.
+    /// The token as an element's index, if it is one (no leading zero, no sign).
     index: Option<usize>,
 }
 
 impl Pointer {
-    /// `None` if the text is not a JSON Pointer: it neither is empty nor begins with `/`, or has `~` before anything but
-    /// `0` and `1`.
+    /// Parses a JSON Pointer. Returns `None` if the text is neither empty nor begins with `/`, or contains `~` before
+    /// anything except `0` and `1`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if text.is_empty() {
             return Some(Self(Vec::new()));

@@ -24,7 +24,7 @@ type Closure = dyn Fn(&Delivery<'_>) -> Result<Option<String>, BoxError> + Send 
 ///
 /// // One order is one operation, however often and in how many messages it is sent.
 /// let key = Key::pointer("/order_id");
-/// // Order ids are unique within a customer only.
+/// // Order ids are unique only within a customer.
 /// let key = Key::composite([Key::pointer("/customer_id"), Key::pointer("/order_id")]);
 /// ```
 #[derive(Clone)]
@@ -42,7 +42,7 @@ enum Selector {
     DeduplicationId,
     Attribute(Cow<'static, str>),
     Header(Arc<str>),
-    /// With its type, if that says all: it captures nothing.
+    /// Includes its type if the closure captures nothing, so that the type identifies it.
     Closure(Arc<Closure>, Option<TypeId>),
     All(Arc<[Key]>),
     Json {
@@ -53,100 +53,102 @@ enum Selector {
 }
 
 impl Key {
-    /// The value at a JSON Pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)) in the body, such as
-    /// `/order_id` or `/detail/items/0/id`. Its type counts: `1`, `"1"` and `1.0` are three keys. The empty pointer is the whole
-    /// body, in canonical form; it is the only one whose value may hold `null` or something empty.
+    /// Selects the value at a JSON Pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)) in the body, such as
+    /// `/order_id` or `/detail/items/0/id`. Types are distinguished: `1`, `"1"` and `1.0` are three keys. The empty
+    /// pointer selects the whole body in canonical form. It is the only pointer whose value may contain `null` or empty
+    /// values.
     ///
-    /// A body that is not JSON is an error of that delivery. A pointer that is not one (`order_id` without the slash) is
-    /// an error of every invocation, before anything is claimed; `validate` of the service or layer finds it in init.
+    /// A body that is not JSON is an error of that delivery. A malformed pointer (`order_id` without the slash) is an
+    /// error of every invocation, before anything is claimed. `validate` of the service or layer detects it in init.
     pub fn pointer(pointer: &str) -> Self {
         Self(Selector::Pointer { text: pointer.into(), parsed: Pointer::parse(pointer) })
     }
 
-    /// What a [JMESPath](https://jmespath.org) expression finds in the body, such as `order_id` or `detail.[user, id]`.
+    /// Selects the result of a [JMESPath](https://jmespath.org) expression on the body, such as `order_id` or
+    /// `detail.[user, id]`.
     ///
-    /// Where it finds a value of the body, that is the same key as with a pointer to the value. Finding `null`, or anything
-    /// empty or partly empty, means that the key is missing; so does a part that finds `null`
-    /// ([`Payload::Part`](crate::Payload::Part)), since JMESPath does not tell it from a part that is not there.
+    /// If it finds a value of the body, the key is the same as with a pointer to that value. The key is missing if the
+    /// result is `null`, empty or partly empty. A part ([`Payload::Part`](crate::Payload::Part)) is missing if the
+    /// result is `null`, because JMESPath does not distinguish that from an absent part.
     ///
-    /// Besides the functions of the JMESPath specification there are three, under the names that AWS Powertools gives them:
+    /// In addition to the functions of the JMESPath specification, these functions of AWS Powertools are available:
     ///
-    /// * `powertools_json(text)`: the value that a JSON text within the body stands for.
-    /// * `powertools_base64(text)`: the text that is encoded in Base64. White space in it is ignored.
-    /// * `powertools_base64_gzip(text)`: the text that is compressed by gzip and encoded in Base64, of 16 MiB at most, such as
-    ///   the data of CloudWatch Logs.
+    /// * `powertools_json(text)`: the value of a JSON string in the body.
+    /// * `powertools_base64(text)`: the decoded text of a string in Base64. White space is ignored.
+    /// * `powertools_base64_gzip(text)`: the decoded text, of at most 16 MiB, of a string that is compressed by gzip
+    ///   and encoded in Base64, such as the data of CloudWatch Logs.
     ///
-    /// A body that the expression cannot be
-    /// applied to, such as one with a text that is not JSON, is an error of that delivery. An expression that does not
-    /// parse, or that calls a function that there is not, is an error of every invocation; `validate` of the service or
-    /// layer finds it in init.
+    /// If the expression cannot be applied to a body, for example because a string is not JSON, that is an error of the
+    /// delivery. If the expression does not parse, or calls an unknown function, that is an error of every invocation.
+    /// `validate` of the service or layer detects it in init.
     ///
     /// ```
     /// use lambda_once::Key;
     ///
     /// let key = Key::jmespath("order_id");
-    /// // Each part must be there.
+    /// // Each part must exist.
     /// let key = Key::jmespath("[customer.id, order_id]");
-    /// // A JSON text within the body.
+    /// // A JSON string in the body.
     /// let key = Key::jmespath("powertools_json(request).order_id");
     /// // A delivery of CloudWatch Logs.
     /// let key = Key::jmespath("powertools_json(powertools_base64_gzip(awslogs.data)).logEvents[0].id");
     /// ```
     ///
-    /// For messages in the envelopes of SNS, EventBridge and S3 there is `BatchService::envelope` instead, which takes the payload
-    /// out of the envelope too.
+    /// For messages in envelopes of SNS, EventBridge and S3, use `BatchService::envelope`, which also unwraps the
+    /// payload.
     ///
-    /// Numbers keep their digits on the way through an expression, also in `to_string`. What is compared, sorted or
-    /// computed is a 64-bit float, as in other implementations; a computed number of 2^53 or more is an error of that
-    /// delivery, since two that differ may have become one.
+    /// Numbers keep their digits in an expression, also in `to_string`. Comparisons, sorting and arithmetic use 64-bit
+    /// floats, as in other implementations. A computed number of 2^53 or more is an error of that delivery, because
+    /// different numbers may have become equal.
     #[cfg(feature = "jmespath")]
     pub fn jmespath(expression: &str) -> Self {
         Self(Selector::Jmespath(Arc::new(Expression::new(expression))))
     }
 
-    /// The id that the queue gave the message, or the record's place in its stream, together with the stream where places
-    /// of two streams could be equal.
+    /// Selects the id that the queue gave the message, or the record's position in its stream, together with the stream
+    /// if positions in two streams could be equal.
     ///
-    /// It protects against redelivery by the source, and against nothing else: a producer that sends again, and a redrive
-    /// from a dead-letter queue, make a new id. A key from the body covers those too.
+    /// It protects only against redelivery by the source. A producer that sends again and a redrive from a dead-letter
+    /// queue create a new id. A key from the body covers these cases too.
     pub fn message_id() -> Self {
         Self(Selector::MessageId)
     }
 
-    /// The deduplication id of a message in an SQS FIFO queue, together with the queue's ARN and the message group. The id is
-    /// the sender's, or the hash of the body.
+    /// Selects the deduplication id of a message in an SQS FIFO queue, together with the queue's ARN and the message
+    /// group. The id is set by the sender, or is the hash of the body.
     ///
-    /// SQS compares the ids of a queue or, with `DeduplicationScope: messageGroup`, those of a group. The same id in two groups
-    /// is two operations here in either case: one that is sent again has to be sent to the same group.
+    /// SQS compares the ids of a queue or, with `DeduplicationScope: messageGroup`, those of a group. Here the same id
+    /// in two groups is always two operations, so a message that is sent again must be sent to the same group.
     ///
-    /// SQS itself drops a second message with the same id for five minutes only, so senders may use one again later. Then
-    /// that is another operation for them, and the same one here: choose this key only if ids are unique for as long as
+    /// SQS drops a second message with the same id only for five minutes, so senders may reuse an id later for a
+    /// different operation, which would be the same one here. Use this key only if ids are unique for as long as
     /// records are kept. A message that has moved to a FIFO dead-letter queue has its message id instead.
     /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/using-messagededuplicationid-property.html>
     pub fn deduplication_id() -> Self {
         Self(Selector::DeduplicationId)
     }
 
-    /// An attribute that the source has set. The documentation of each source lists them.
+    /// Selects an attribute set by the source. The documentation of each source lists them.
     ///
-    /// `partitionKey` in Kinesis and the record's `key` in Kafka are keys only where they name one event. As a rule they name
-    /// what the events are about, such as a customer, and all events of a customer would be one operation.
+    /// `partitionKey` in Kinesis and the record's `key` in Kafka are suitable keys only if they identify one event.
+    /// Usually they identify an entity, such as a customer, and all events of a customer would be one operation.
     pub fn attribute(name: impl Into<String>) -> Self {
         Self(Selector::Attribute(name.into().into()))
     }
 
-    /// The text of an attribute that the sender has put on an SQS message, of the type String or Number. The same as
-    /// [`header`](Self::header), in the words of SQS.
+    /// Selects the text of an attribute that the sender has set on an SQS message, of the type String or Number.
+    /// Equivalent to [`header`](Self::header), with the term of SQS.
     pub fn message_attribute(name: impl Into<String>) -> Self {
         Self::header(name)
     }
 
-    /// The text of a header that the sender has put on the record, as in Kafka. One that is not UTF-8 is missing.
+    /// Selects the text of a header that the sender has set on the record, as in Kafka. A header that is not UTF-8 is
+    /// missing.
     pub fn header(name: impl Into<String>) -> Self {
         Self(Selector::Header(name.into().into()))
     }
 
-    /// What a function makes of the delivery. `Ok(None)` and an empty string mean that there is no key.
+    /// Computes the key with a closure. `Ok(None)` and an empty string mean that there is no key.
     ///
     /// ```
     /// use lambda_once::Key;
@@ -164,10 +166,10 @@ impl Key {
         Self(Selector::Closure(Arc::new(select), identity))
     }
 
-    /// The value at a JSON Pointer within the JSON that this key selects as a text.
+    /// Selects the value at a JSON Pointer in the JSON string that this key selects.
     ///
-    /// A text that is not JSON, and a value that is no text, are errors of that delivery. There can be up to eight such steps; more
-    /// are an error of every invocation, as a malformed pointer is.
+    /// A string that is not JSON, and a value that is not a string, are errors of that delivery. Up to eight such steps
+    /// are allowed. More are an error of every invocation, like a malformed pointer.
     ///
     /// ```
     /// use lambda_once::Key;
@@ -178,19 +180,19 @@ impl Key {
     /// let key = Key::header("context").parse_json("/trace/id");
     /// ```
     ///
-    /// It selects a key, and the payload stays the whole body: give [`Payload::Part`](crate::Payload::Part) the same text if the
-    /// rest of the body differs from delivery to delivery.
+    /// This affects only the key, and the payload remains the whole body. Set [`Payload::Part`](crate::Payload::Part)
+    /// to the same string if the rest of the body differs between deliveries.
     #[must_use]
     pub fn parse_json(self, pointer: &str) -> Self {
         Self(Selector::Json { within: Arc::new(self), text: pointer.into(), parsed: Pointer::parse(pointer) })
     }
 
-    /// All of these together. Each must select something.
+    /// Combines these keys. Each must select a value.
     pub fn composite(keys: impl IntoIterator<Item = Self>) -> Self {
         Self(Selector::All(keys.into_iter().collect()))
     }
 
-    /// Finds what can be known to be wrong before any delivery.
+    /// Reports errors that can be detected before any delivery.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.json_steps() > MAX_STEPS {
             return Err(Error::config("a key takes at most eight steps into JSON within a text"));
@@ -217,7 +219,7 @@ impl Key {
         std::iter::successors(inner(self), |key| inner(key)).count()
     }
 
-    /// Whether it selects from the outside of a message, or a part of it does.
+    /// Returns whether it, or a part of it, selects from the metadata of a message.
     #[cfg(feature = "invocation")]
     pub(crate) fn is_for_messages(&self) -> bool {
         match &self.0 {
@@ -230,8 +232,8 @@ impl Key {
         }
     }
 
-    /// Whether it selects the same of every delivery. What a function captures cannot be compared, so a key by such a function equals
-    /// no other, not even its clone.
+    /// Returns whether it selects the same from every delivery. The captures of a closure cannot be compared, so a key
+    /// with a capturing closure equals no other, not even its clone.
     #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -242,17 +244,18 @@ impl Key {
             (Selector::Json { within, text, .. }, Selector::Json { within: other, text: other_text, .. }) => {
                 text == other_text && within.is_same(other)
             }
-            // The others hold nothing that they do not show.
+            // The other selectors are fully visible in their `Debug` output.
             _ => format!("{self:?}") == format!("{other:?}"),
         }
     }
 
-    /// The key of a delivery in canonical JSON. `buffer` is for a key that is not in the body as it is.
+    /// Returns the key of a delivery in canonical JSON. `buffer` holds a key that is not a part of the body.
     pub(crate) fn select<'a>(&self, delivery: &Delivery<'a>, buffer: &'a mut Vec<u8>) -> Result<&'a [u8], Error> {
         self.look_up(delivery, buffer, is_missing)
     }
 
-    /// Selects a label: a string as plain text, anything else as JSON. What is missing, and a function that fails, gives none.
+    /// Selects a label: a string as plain text, anything else as JSON. Returns `None` if it is missing or a closure
+    /// fails.
     #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
     pub(crate) fn label(&self, delivery: &Delivery<'_>) -> Option<Arc<str>> {
         let mut buffer = Vec::new();
@@ -279,7 +282,7 @@ impl Key {
                 })?;
                 return match find(json, pointer) {
                     Some(value) if !is_missing(value) => Ok(value),
-                    // A whole body is its canonical form, whatever it holds.
+                    // A whole body may contain anything.
                     Some(value) if text.is_empty() && !is_empty(value) => Ok(value),
                     Some(value) => {
                         let path = format!("{text}{}", missing_path(value));
@@ -388,7 +391,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// An array of texts.
+/// Writes an array of strings.
 fn write_strings(buffer: &mut Vec<u8>, texts: &[&str]) {
     for (i, text) in texts.iter().enumerate() {
         buffer.push(if i == 0 { b'[' } else { b',' });

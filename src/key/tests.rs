@@ -31,7 +31,7 @@ fn all_spellings_of_a_value_share_one_form() {
 
 #[test]
 fn names_are_in_the_order_of_what_they_stand_for() {
-    // By their escapes, these would stand behind `A`.
+    // By their escapes, these would follow `A`.
     let json = r#"{"A":1,"\u0001":2,"\"":3,"!":4,"\u0041\u0001":5,"A!":6,"\\":7,"]":8,"[":9}"#;
     assert_eq!(text(json), r#"{"\u0001":2,"!":4,"\"":3,"A":1,"A\u0001":5,"A!":6,"[":9,"\\":7,"]":8}"#);
     assert_eq!(text(r#"{"a":1,"ab":2,"a\u0000":3}"#), r#"{"a":1,"a\u0000":3,"ab":2}"#);
@@ -52,7 +52,7 @@ fn long_names_that_begin_alike_are_in_order_too() {
 fn what_ends_a_string_is_found_wherever_it_stands() {
     for before in 0..20 {
         for behind in 0..20 {
-            // Bytes next to those that are looked for, and bytes with their highest bit set.
+            // Bytes next to the special ones, and bytes with their highest bit set.
             let [before, behind] = [before, behind].map(|length| "!#[] \u{7f}é\u{80}".chars().cycle().take(length));
             let [before, behind]: [String; 2] = [before.collect(), behind.collect()];
             let json = format!(r#"["{before}","{before}\"{behind}","{before}\\{behind}","{before}\u001f{behind}"]"#);
@@ -73,7 +73,7 @@ fn half_of_a_surrogate_pair_stays_an_escape() {
         (r#""\ud83d\u0041""#, r#""\ud83dA""#),
         (r#""\ud83d\n\ude00""#, r#""\ud83d\u000a\ude00""#),
         (r#""\ud83d\\ude00""#, r#""\ud83d\\ude00""#),
-        // Their order is that of their codes, which lie between those of other characters.
+        // They are ordered by their codes, which lie between those of other characters.
         (
             r#"{"\uffff":1,"\uD83D":2,"\ud83c":3,"é":4,"ud83d":5}"#,
             "{\"ud83d\":5,\"é\":4,\"\\ud83c\":3,\"\\ud83d\":2,\"\u{ffff}\":1}",
@@ -88,7 +88,7 @@ fn half_of_a_surrogate_pair_stays_an_escape() {
     let body = r#"{"order_id":"7","note":"thanks \ud83d"}"#;
     assert_eq!(select(&Key::pointer("/order_id"), body).as_deref(), Ok("\"7\""));
     assert_eq!(select(&Key::pointer("/note"), body).as_deref(), Ok(r#""thanks \ud83d""#));
-    // As a text it could only be merged with others.
+    // As text it could become equal to others.
     assert_eq!(select(&Key::pointer("/note").parse_json("/a"), body), Err(ErrorKind::Payload));
 }
 
@@ -363,7 +363,7 @@ fn keys_of_different_scopes_never_meet() {
 
 #[test]
 fn hashes_are_those_of_every_version() {
-    // Another value would make all records unfindable. These were computed by another implementation of SHA-256.
+    // Other values would make all records unfindable. These were computed by a different implementation of SHA-256.
     let scope = |tenant| KeyScope { function: "f", engine: None, operation: "sqs", tenant };
     let key = "2fa1fb015ac270aeb7b1090ab4a35833f4ee5cc9654ce1e6bccf16c10e2f9817";
     assert_eq!(scope(None).hasher().hash(b"\"a\"").to_hex(), key);
@@ -415,7 +415,7 @@ pub(super) fn json() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-/// The canonical form as its rules say it, without regard for speed.
+/// Computes the canonical form directly by its rules, regardless of speed.
 fn plain(value: &serde_json::Value) -> String {
     use serde_json::Value;
     let string = |text: &str| {
@@ -439,7 +439,7 @@ fn plain(value: &serde_json::Value) -> String {
     }
 }
 
-/// One of the many spellings of a value.
+/// Returns a random spelling of a value.
 fn spelled(value: &serde_json::Value, random: &mut fastrand::Rng) -> String {
     use serde_json::Value;
     let string = |text: &str, random: &mut fastrand::Rng| {
@@ -501,7 +501,7 @@ proptest! {
     #[test]
     fn a_text_is_taken_if_serde_json_takes_it(text in r#"[ \[\]{}:,"\\0-9a-fnrtulse.eE+-]{0,24}"#) {
         let ours = canonical(text.as_bytes());
-        // `serde_json` lets the last of two equal members win, and refuses numbers too large for an `f64`.
+        // `serde_json` uses the last of two equal members, and rejects numbers too large for an `f64`.
         match serde_json::from_str::<serde_json::Value>(&text) {
             Ok(_) => {
                 let taken = matches!(ours, Ok(_) | Err(Problem::DuplicateMember { .. }));

@@ -1,4 +1,4 @@
-//! Strings of canonical JSON, written and read back, and the parts of its arrays and objects.
+//! Reads and writes strings of canonical JSON, and splits its arrays and objects.
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation", feature = "powertools"))]
 pub(crate) fn write_string(out: &mut Vec<u8>, string: &str) {
@@ -24,7 +24,7 @@ pub(super) fn write_characters(out: &mut Vec<u8>, characters: &str) {
     }
 }
 
-/// The number of bytes before the first that a string does not hold as it is: a quote, a backslash, a control character.
+/// Returns the number of bytes before the first that a string must escape: a quote, a backslash or a control character.
 pub(super) fn plain_len(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks();
     for (i, word) in words.iter().enumerate() {
@@ -38,24 +38,24 @@ pub(super) fn plain_len(bytes: &[u8]) -> usize {
     8 * words.len() + rest.iter().position(is_special).unwrap_or(rest.len())
 }
 
-/// A word of which each byte is this one.
+/// Returns a word in which each byte is this one.
 const fn each(byte: u8) -> u64 {
     u64::from_ne_bytes([byte; 8])
 }
 
-/// The word's bytes below `limit`, which is 128 at most: the lowest bit that is set is in the first of them.
+/// Marks the word's bytes below `limit`, which is at most 128. The lowest bit set is in the first such byte.
 const fn below(word: u64, limit: u8) -> u64 {
     word.wrapping_sub(each(limit)) & !word & each(0x80)
 }
 
-/// The text that a canonical string stands for. An unpaired surrogate is no character, so that a text has
-/// [`char::REPLACEMENT_CHARACTER`] in its place.
+/// Returns the text of a canonical string. An unpaired surrogate is no character, and becomes
+/// [`char::REPLACEMENT_CHARACTER`].
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation", feature = "powertools"))]
 pub(crate) fn text(string: &[u8]) -> String {
     characters(string).map(|character| character.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
 }
 
-/// The characters that a canonical string stands for, and the codes of its unpaired surrogates.
+/// Returns the characters of a canonical string, and the codes of its unpaired surrogates.
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation", feature = "powertools"))]
 pub(crate) fn characters(string: &[u8]) -> impl Iterator<Item = Result<char, u32>> {
     let mut rest = std::str::from_utf8(&string[1..string.len() - 1]).unwrap_or_default();
@@ -73,7 +73,7 @@ pub(crate) fn characters(string: &[u8]) -> impl Iterator<Item = Result<char, u32
     })
 }
 
-/// Whether a string in canonical JSON has an unpaired surrogate.
+/// Returns whether a string in canonical JSON has an unpaired surrogate.
 #[cfg(all(feature = "jmespath", any(feature = "batch", feature = "http", feature = "invocation")))]
 pub(super) fn has_surrogates(json: &[u8]) -> bool {
     let mut rest = json;
@@ -87,8 +87,8 @@ pub(super) fn has_surrogates(json: &[u8]) -> bool {
     false
 }
 
-/// The bytes that the inner part of a canonical string stands for. Those of an unpaired surrogate are those that UTF-8 would have
-/// for its code, which no text has.
+/// Returns the unescaped bytes of the inner part of a canonical string. An unpaired surrogate is encoded as by UTF-8,
+/// in a form that no valid text contains.
 pub(super) fn unescaped(string: &[u8]) -> impl Iterator<Item = u8> {
     let mut rest = string;
     let (mut surrogate, mut left) = ([0; 2], 0);
@@ -114,31 +114,31 @@ pub(super) fn unescaped(string: &[u8]) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Of a canonical escape, so that it is one.
+/// Returns the value of a digit in a canonical escape, which is valid and in lower case.
 fn hex_digit(digit: u8) -> u8 {
     if digit <= b'9' { digit - b'0' } else { digit - b'a' + 10 }
 }
 
-/// The elements of a canonical array.
+/// Returns the elements of a canonical array.
 pub(crate) fn elements(array: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = &array[1..array.len() - 1];
     std::iter::from_fn(move || (!rest.is_empty()).then(|| take_value(&mut rest)))
 }
 
-/// The names and values of the members of a canonical object.
+/// Returns the names and values of the members of a canonical object.
 pub(crate) fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut rest = &object[1..object.len() - 1];
     std::iter::from_fn(move || (!rest.is_empty()).then(|| (take_value(&mut rest), take_value(&mut rest))))
 }
 
-/// Takes the value that the bytes begin with, and the comma or colon behind it.
+/// Takes the first value, and the comma or colon behind it.
 fn take_value<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     let (value, behind) = rest.split_at(value_len(rest));
     *rest = behind.get(1..).unwrap_or_default();
     value
 }
 
-/// The length of the canonical value that the bytes begin with.
+/// Returns the length of the canonical value at the start.
 fn value_len(bytes: &[u8]) -> usize {
     match bytes.first() {
         Some(b'"') => string_len(bytes),
@@ -147,7 +147,7 @@ fn value_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// The length of the canonical array or object that the bytes begin with.
+/// Returns the length of the canonical array or object at the start.
 fn container_len(bytes: &[u8]) -> usize {
     let mut depth = 0_usize;
     let mut at = 0;
@@ -163,7 +163,7 @@ fn container_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// The length of the canonical string that the bytes begin with, with its quotes.
+/// Returns the length of the canonical string at the start, including its quotes.
 fn string_len(bytes: &[u8]) -> usize {
     let mut at = 1;
     loop {

@@ -1,4 +1,4 @@
-//! Keys and payloads that are given as values.
+//! Converts values to keys and payloads.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{error::Error, panics::catch_panic};
 
-/// A key given as a value, in canonical JSON.
+/// Converts a value to a key in canonical JSON.
 pub(crate) fn of_value<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>, Error> {
     let json = canonical_value(key)?;
     if is_missing(&json) {
@@ -18,7 +18,7 @@ pub(crate) fn of_value<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>, Error>
     Ok(json)
 }
 
-/// A value in canonical JSON.
+/// Converts a value to canonical JSON.
 pub(crate) fn canonical_value<V: Serialize + ?Sized>(value: &V) -> Result<Vec<u8>, Error> {
     // A user's `Serialize` may panic.
     let text = catch_panic(|| json(value)).unwrap_or_else(|| Err(Error::payload("its `Serialize` panicked")))?;
@@ -27,7 +27,7 @@ pub(crate) fn canonical_value<V: Serialize + ?Sized>(value: &V) -> Result<Vec<u8
 
 fn json<V: Serialize + ?Sized>(value: &V) -> Result<Vec<u8>, Error> {
     let text = serde_json::to_vec(value).map_err(|source| Error::payload("not serializable").with_source(source))?;
-    // `serde_json` writes numbers that JSON does not have as `null`: different payloads would be one, and a key missing.
+    // `serde_json` writes non-finite numbers as `null`, which would make different payloads equal and keys missing.
     if text.windows(4).any(|part| part == b"null") {
         value.serialize(Finite).map_err(|NotFinite| Error::payload("JSON holds neither NaN nor infinity"))?;
     }

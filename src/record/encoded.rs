@@ -1,14 +1,14 @@
-//! Results as a codec has encoded them.
+//! Results encoded by a codec.
 
 use std::fmt;
 
 use crate::error::Error;
 
-/// Stands between the id of the codec and the bytes, in one value that holds both.
+/// Separates the id of the codec from the bytes, in one value with both.
 const SEPARATOR: u8 = b' ';
 
-/// A serialized result as a [`ResultCodec`](crate::ResultCodec) has encoded it, and the id by which the codec recognizes it, such as
-/// that of a key. `Debug` shows the id and the size.
+/// A serialized result encoded by a [`ResultCodec`](crate::ResultCodec), and an id for the codec, such as that of a
+/// cipher key. `Debug` shows the id and the size.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EncodedData {
     /// The id, a space, and the bytes.
@@ -17,7 +17,7 @@ pub struct EncodedData {
 }
 
 impl EncodedData {
-    /// The longest id of a codec, in bytes.
+    /// The maximum length of a codec's id, in bytes.
     pub const MAX_CODEC_BYTES: usize = 64;
 
     /// Creates encoded data from the id of its codec and the bytes. The id is stored as plain text, beside the bytes.
@@ -51,7 +51,7 @@ impl EncodedData {
         &self.packed
     }
 
-    /// Reads what [`as_packed`](Self::as_packed) returns; `None` for anything else.
+    /// Reads the output of [`as_packed`](Self::as_packed). Returns `None` for anything else.
     pub fn from_packed(packed: Vec<u8>) -> Option<Self> {
         let id_bytes = packed.iter().position(|byte| *byte == SEPARATOR)?;
         let id = &packed[..id_bytes];

@@ -4,33 +4,33 @@ use std::fmt;
 
 use super::{digits, from_digits};
 
-/// The version of a payload for which none was chosen.
+/// The version of a payload if none is set.
 pub(crate) const DEFAULT_PAYLOAD_VERSION: u32 = 1;
 
-/// The lengths in bytes: of the hashes, and of these with a version.
+/// The length in bytes of the hashes, and of the hashes with a version.
 const LEN: usize = 32;
 const VERSIONED_LEN: usize = LEN + 4;
 
-/// In place of the hash of the only part: if two payloads of one part differ, that part does.
+/// Replaces the hash of the only part of a payload: if two such payloads differ, that part does.
 const ONLY_PART: [u8; 4] = [0, 0, 0, 1];
 
-/// A payload as it is compared: hashes of it, and its [version](Self::payload_version).
+/// A payload in its compared form, as hashes and a [version](Self::payload_version).
 ///
 /// | bytes | content | decides |
 /// |---|---|---|
 /// | 0–15 | first half of a SHA-256 of the whole payload; for records of AWS Powertools an MD5 | whether two payloads are the same |
-/// | 16–19 | of an HTTP request: the method and the path | nothing |
-/// | 20–23 | of an HTTP request: the query | nothing |
-/// | 24–27 | of an HTTP request: the compared headers | nothing |
-/// | 28–31 | the body; of messages, invocations and operations the whole payload, with the constant 1 in place of a hash | nothing |
+/// | 16–19 | for an HTTP request: the method and the path | nothing |
+/// | 20–23 | for an HTTP request: the query | nothing |
+/// | 24–27 | for an HTTP request: the compared headers | nothing |
+/// | 28–31 | the body; for messages, invocations and operations the whole payload, with the constant 1 instead of a hash | nothing |
 ///
 /// Four zero bytes mean that there is no such part. Fingerprints of AWS Powertools have no parts.
 ///
 /// The hash of a part is the beginning of a SHA-256 of the *plain* key and the part. So a mismatch can
-/// [name](Self::difference) what differs between two payloads of one key, while equal parts in records of different keys have
-/// different hashes. Who knows the plain key can verify a guess of a part, except for one wrong guess in four billion. Who
-/// only reads the store must guess the key as well. The first 16 bytes are not keyed: equal payloads of one kind have equal
-/// bytes there, and a guess of the whole payload can be verified.
+/// [name](Self::difference) the differing parts of two payloads of one key, while equal parts in records of different
+/// keys have different hashes. With the plain key, a guess of a part can be verified, except for one wrong guess in
+/// four billion. With read access to the store alone, the key must be guessed as well. The first 16 bytes are not
+/// keyed, so equal payloads of one kind have equal bytes there, and a guess of the whole payload can be verified.
 ///
 /// `Display` and `Debug` show the [text](Self::to_text).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,14 +64,14 @@ impl Fingerprint {
         u32::from_be_bytes([a, b, c, d])
     }
 
-    /// Returns the bytes as a store of bytes keeps them: 32, followed by the version as four bytes in network byte order unless
+    /// Returns the bytes for a store of bytes: 32, followed by the version as four bytes in network byte order unless
     /// it is 1. All of them make up the fingerprint.
     pub const fn as_bytes(&self) -> &[u8] {
         let (hashes, _) = self.bytes.split_at(LEN);
         if self.payload_version() == DEFAULT_PAYLOAD_VERSION { hashes } else { &self.bytes }
     }
 
-    /// Reads the bytes of [`as_bytes`](Self::as_bytes); `None` for anything else.
+    /// Reads the bytes of [`as_bytes`](Self::as_bytes). Returns `None` for anything else.
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         let (hashes, version) = bytes.split_first_chunk()?;
         let fingerprint = Self::from_bytes(*hashes);
@@ -82,15 +82,16 @@ impl Fingerprint {
         Some(fingerprint.with_payload_version(version)).filter(|_| version != DEFAULT_PAYLOAD_VERSION)
     }
 
-    /// Returns the text as a store of text keeps it: 64 lower-case hexadecimal digits, after `v2:` if the version is 2, and so on.
+    /// Returns the text for a store of text: 64 lower-case hexadecimal digits, after `v2:` if the version is 2, and so
+    /// on.
     pub fn to_text(&self) -> String {
-        // Not `format!`, which takes ten times the instructions.
+        // Not `format!`, which takes ten times as many instructions.
         let (version, mut buffer) = (self.payload_version(), [0; 2 * LEN]);
         let hashes = digits(&self.bytes[..LEN], &mut buffer);
         if version == DEFAULT_PAYLOAD_VERSION { hashes.to_owned() } else { format!("v{version}:{hashes}") }
     }
 
-    /// Reads the text of [`to_text`](Self::to_text); `None` for anything else.
+    /// Reads the text of [`to_text`](Self::to_text). Returns `None` for anything else.
     pub fn from_text(text: &str) -> Option<Self> {
         let Some((version, hashes)) = text.split_once(':') else { return from_digits(text).map(Self::from_bytes) };
         let version: u32 = version.strip_prefix('v')?.parse().ok()?;
@@ -99,7 +100,8 @@ impl Fingerprint {
         (version != DEFAULT_PAYLOAD_VERSION && fingerprint.to_text() == text).then_some(fingerprint)
     }
 
-    /// Returns whether the two are of different payloads: they have the same version, and their first 16 bytes differ.
+    /// Returns whether the two belong to different payloads, that is, whether they have the same version, and their
+    /// first 16 bytes differ.
     #[must_use]
     pub fn differs_from(&self, other: &Self) -> bool {
         self.payload_version() == other.payload_version() && self.bytes[..16] != other.bytes[..16]
@@ -139,7 +141,7 @@ impl Fingerprint {
         }
     }
 
-    /// The hash of a part; `None` if there is no such part.
+    /// Returns the hash of a part, or `None` if there is no such part.
     fn part(&self, part: PayloadPart) -> Option<&[u8]> {
         Some(&self.bytes[part.range()]).filter(|hash| hash.iter().any(|byte| *byte != 0))
     }
@@ -148,17 +150,17 @@ impl Fingerprint {
         PayloadPart::ALL.into_iter().filter(|part| self.part(*part).is_some())
     }
 
-    /// Of a payload that has no parts but itself. `digest` is its SHA-256.
+    /// Creates the fingerprint of a payload without parts. `digest` is its SHA-256.
     pub(crate) fn of_whole(digest: [u8; LEN]) -> Self {
         Self::of_parts(digest, [(PayloadPart::Body, ONLY_PART)])
     }
 
-    /// Of a payload with these hashes of its parts. `digest` is the SHA-256 of the whole.
+    /// Creates the fingerprint of a payload with these hashes of its parts. `digest` is the SHA-256 of the whole.
     pub(crate) fn of_parts(digest: [u8; LEN], parts: impl IntoIterator<Item = (PayloadPart, [u8; 4])>) -> Self {
         let mut bytes = digest;
         bytes[16..].fill(0);
         for (part, hash) in parts {
-            // Zeros mean that there is none.
+            // Zeros mean that there is no such part.
             let hash = if hash == [0; 4] { [0, 0, 0, 1] } else { hash };
             bytes[part.range()].copy_from_slice(&hash);
         }
@@ -182,7 +184,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// A part of a payload that is compared.
+/// A compared part of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PayloadPart {
@@ -190,10 +192,10 @@ pub enum PayloadPart {
     MethodAndPath,
     /// The query of an HTTP request.
     Query,
-    /// The headers of an HTTP request that are compared (`IdempotencyKeyLayer::compare_headers`).
+    /// The compared headers of an HTTP request (`IdempotencyKeyLayer::compare_headers`).
     Headers,
-    /// The body of an HTTP request with its media type, or what `IdempotencyKeyLayer::fingerprint` returns in its place. Of a
-    /// message, an invocation and an operation: the payload.
+    /// The body of an HTTP request with its media type, or the output of `IdempotencyKeyLayer::fingerprint` instead.
+    /// For a message, an invocation and an operation: the payload.
     Body,
 }
 
@@ -210,7 +212,7 @@ impl PayloadPart {
         }
     }
 
-    /// Its place in a fingerprint.
+    /// Returns its position in a fingerprint.
     const fn range(self) -> std::ops::Range<usize> {
         let begin = 16 + 4 * self as usize;
         begin..begin + 4
@@ -219,10 +221,10 @@ impl PayloadPart {
 
 /// The parts in which two payloads differ.
 ///
-/// `Display` writes them for people, as in "the query and the body", or "the payload" if none are known.
+/// `Display` gives a phrase, as in "the query and the body", or "the payload" if none are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Difference {
-    /// One bit for each part.
+    /// One bit per part.
     parts: u8,
 }
 
@@ -249,7 +251,7 @@ impl Difference {
         PayloadPart::ALL.into_iter().filter(move |part| self.contains(*part))
     }
 
-    /// Returns a sentence for people: "the query and the body differ".
+    /// Returns a sentence: "the query and the body differ".
     pub(crate) fn sentence(self) -> String {
         let verb = if self.parts().count() > 1 { "differ" } else { "differs" };
         format!("{self} {verb}")

@@ -1,4 +1,4 @@
-//! The form in which records are serialized: names and words that stay.
+//! The serialized form of records, whose names and words are stable.
 
 use std::{fmt, sync::Arc};
 
@@ -146,7 +146,7 @@ macro_rules! as_text {
     ($($type:ident, $read:ident: $what:literal;)+) => {
         $(
             impl Serialize for $type {
-                /// As its text.
+                /// Serializes it as its text.
                 fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                     serializer.collect_str(self)
                 }
@@ -167,7 +167,7 @@ as_text! {
     Owner, from_hex: "32 lower-case hexadecimal digits";
 }
 
-/// Bytes of any number, as lower-case hexadecimal digits.
+/// Bytes of any length, as lower-case hexadecimal digits.
 struct Bytes(Vec<u8>);
 
 impl Bytes {
@@ -209,7 +209,7 @@ impl<'de> Deserialize<'de> for EncodedData {
     }
 }
 
-/// Reads a text: what it is, and how it is read. The error does not show the text, which may be a result.
+/// Reads a text, given its description and its parser. The error does not show the text, which may be a result.
 struct Text<T>(&'static str, fn(&str) -> Option<T>);
 
 impl<T> de::Visitor<'_> for Text<T> {
@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// What is on record somewhere: these names and words stay.
+    /// The form is on record: these names and words are stable.
     #[test]
     fn the_form_is_the_documented_one() {
         let claim = Record {

@@ -1,4 +1,4 @@
-//! Amendments: what an operator writes to records that no claim will change any more.
+//! Amendments, with which an operator changes records that no claim will change any more.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,8 +9,8 @@ use crate::{
     record::{KeyHash, Owner, Record, Status, StoredResult},
 };
 
-/// A store whose records an operator can amend: once somebody has looked up the effect of an operation whose claim lapsed, or to
-/// remove personal data.
+/// A store whose records an operator can amend, for example after looking up the effect of an operation whose claim
+/// lapsed, or to remove personal data.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,8 +33,8 @@ use crate::{
 /// # Ok(()) }
 /// ```
 pub trait Amend: Store {
-    /// Amends each record by one conditional write, by the rules in [`rules::amend`](super::rules::amend). One answer for each
-    /// request, in order. The keys of one call are distinct.
+    /// Amends each record by one conditional write, by the rules in [`rules::amend`](super::rules::amend). Returns one
+    /// result per request, in order. The keys of one call are distinct.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ pub trait Amend: Store {
     ///   `order`.
     /// * [`ErrorKind::Config`](crate::ErrorKind::Config), permanent: the records are those of AWS Powertools.
     /// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary: a newer version has written the record.
-    /// * Those of a write of the store.
+    /// * The errors of a write to the store.
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>>;
 }
 
@@ -65,7 +65,7 @@ forward!(Box);
 pub struct AmendRequest {
     /// The operation.
     pub key: KeyHash,
-    /// The record as it was read. A record that has changed since stays as it is.
+    /// The record as it was read. A record that has changed since then is left unchanged.
     pub read: AsRead,
     /// The maximum clock difference. A claim has lapsed when its lease and this margin have passed. One second by default.
     pub skew_margin: Duration,
@@ -79,8 +79,9 @@ impl AmendRequest {
         Self { key, read: AsRead::of(record), skew_margin: Duration::from_secs(1), amendment }
     }
 
-    /// Returns the order in which the outcome of a [`Settle`](Amendment::Settle) takes its place: that of the record that was read, if
-    /// it has a sequence. The mark of the entity is written together with the record, and stays for the retention of the outcome.
+    /// Returns the order of a [`Settle`](Amendment::Settle), which is that of the record that was read, if it has a
+    /// sequence. The mark of the entity is written together with the record, and is kept for the retention of the
+    /// outcome.
     pub fn order(&self) -> Option<Order> {
         match (&self.amendment, self.read.sequence) {
             (Amendment::Settle { retention, .. }, Some(sequence)) => {
@@ -96,7 +97,7 @@ impl AmendRequest {
 pub struct AsRead {
     /// The status.
     pub status: Status,
-    /// The token of the last claim, if there is one.
+    /// The token of the last claim, if any.
     pub owner: Option<Owner>,
     /// The number of grants.
     pub attempt: u64,
@@ -107,7 +108,7 @@ pub struct AsRead {
 }
 
 impl AsRead {
-    /// Returns what identifies the state of this record.
+    /// Returns the identity of this record's state.
     pub const fn of(record: &Record) -> Self {
         Self {
             status: record.status,
@@ -122,18 +123,18 @@ impl AsRead {
 /// A change that an operator makes to a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Amendment {
-    /// Deletes the record, and with it the protection: the next delivery runs. Of a FAILED record, of a lapsed INPROGRESS one and
-    /// of one that has no lease. The operation of an ordered one that had lapsed stays in [doubt](super::ordering), since it may have
-    /// taken effect. To end the doubt, settle the operation. Settle it as failed if nothing of it took effect, and forget that record
-    /// to let it run again.
+    /// Deletes the record and with it the protection. The next delivery runs the operation. Applies to FAILED records,
+    /// lapsed INPROGRESS records and INPROGRESS records without a lease. A lapsed ordered operation remains in
+    /// [doubt](super::ordering), because it may have taken effect. To end the doubt, settle the operation. If nothing
+    /// of it took effect, settle it as failed and forget that record to let it run again.
     Forget {
         /// Whether a COMPLETED record is deleted too, so that its operation may take effect again.
         completed: bool,
     },
-    /// Records the outcome of an operation whose claim has lapsed, and whose effect somebody has looked up. The holder of the claim
-    /// can no longer settle it. The [mark](crate::order::Mark) of an ordered operation's entity is written in the same step, as by
-    /// the settle of the holder: a completion supersedes older operations, either outcome ends the doubt of the operation, and
-    /// the claim no longer holds the entity.
+    /// Records the outcome of an operation whose claim has lapsed, after its effect was looked up. The holder of the
+    /// claim can no longer settle it. For an ordered operation, the [mark](crate::order::Mark) of its entity is written
+    /// in the same step, as by the holder's settle. A completion supersedes older operations, either outcome ends the
+    /// doubt of the operation, and the claim no longer holds the entity.
     Settle {
         /// The outcome.
         outcome: FinalStatus,
@@ -142,25 +143,26 @@ pub enum Amendment {
         /// The retention of the record, from now on.
         retention: Duration,
     },
-    /// Lets a lapsed INPROGRESS record be taken over under every policy, [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) too: once,
-    /// by the next claim, which is told that it [took over](super::Grant::took_over). The holder may still settle until then. An ordered
-    /// operation stays in doubt.
+    /// Allows the next claim to take over a lapsed INPROGRESS record, under every policy including
+    /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse). That grant reports that it [took
+    /// over](super::Grant::took_over). The holder may still settle until then. An ordered operation remains in doubt.
     Release,
-    /// Removes the result and the label of a COMPLETED or FAILED record. The operation stays decided, and a replay has no result.
+    /// Removes the result and the label of a COMPLETED or FAILED record. The operation remains decided, and a replay
+    /// has no result.
     Redact,
 }
 
-/// The answer to an [`AmendRequest`].
+/// The result of an [`AmendRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Amended {
-    /// The record was amended, by this request or by an earlier copy of it whose answer was lost.
+    /// The record was amended, by this request or by an earlier copy of it whose response was lost.
     Changed,
-    /// There is no record, or it has expired. A [`Forget`](Amendment::Forget) that was sent again, because its answer was lost, finds
-    /// none either.
+    /// There is no record, or it has expired. A [`Forget`](Amendment::Forget) that is sent again after a lost response
+    /// also finds no record.
     Gone,
-    /// The record is no longer as it was read, or its claim has not lapsed. Nothing was written.
+    /// The record has changed since it was read, or its claim has not lapsed. Nothing was written.
     Unchanged {
-        /// The record as it is now.
+        /// The current record.
         current: Box<Record>,
     },
 }

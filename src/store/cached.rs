@@ -28,12 +28,12 @@ mod tests;
 const MAX_BYTES: usize = 1024 * 1024;
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// What an entry takes besides its result: the key and the record as they lie in memory, and the list's links, the
-/// table's slot and the allocator's share, which are estimated.
+/// Size of an entry without its result: the key and the record in memory, and an estimate for the list's links, the
+/// table's slot and the allocator's overhead.
 const ENTRY_BYTES: usize = size_of::<KeyHash>() + size_of::<Entry>() + 96;
 
-/// Keeps outcomes in the process's own memory, in front of a store: a duplicate that reaches the same execution environment again
-/// costs no call.
+/// Caches outcomes in the process's memory, in front of a store. A duplicate that reaches the same execution
+/// environment again costs no call.
 ///
 /// ```
 /// use lambda_once::{CachedStore, Idempotency, MemoryStore};
@@ -42,25 +42,27 @@ const ENTRY_BYTES: usize = size_of::<KeyHash>() + size_of::<Entry>() + 96;
 /// let once = Idempotency::new(CachedStore::new(store));
 /// ```
 ///
-/// # What it keeps
+/// # Contents
 ///
-/// COMPLETED and FAILED records, as the store showed them in a refusal. Such a record no longer changes until it
-/// expires. A claim that stands is never kept, so that who may run an operation is always the store's decision.
+/// COMPLETED and FAILED records, as the store returned them in a refusal. Such a record no longer changes until it
+/// expires. A live claim is never cached, so the store alone decides who may run an operation.
 ///
-/// An entry is judged by [`rules::judge`], as the store would: another payload is a mismatch, and an expired record
-/// counts as absent. The rest of a batch goes to the store in one call; if nothing is left there is no call at all.
+/// [`rules::judge`] judges an entry as the store would. A different payload is a mismatch, and an expired record counts
+/// as absent. The rest of a batch goes to the store in one call. If nothing is left, no call is made.
 ///
-/// * The outcomes of this process's own runs are learnt from the first duplicate, at the price of its one call. What a
-///   settle says is not kept: an answer that was lost, or that came after a retry, does not tell when and with which result
-///   the record was written.
-/// * What was asked for without its data ([`ResultData::Omit`]) is kept so, and not served to a caller who needs the data.
+/// * The outcomes of this process's own runs are cached when their first duplicate arrives, which costs one call. The
+///   result of a settle is not cached. If its response was lost or followed a retry, it does not show when and with
+///   which result the record was written.
+/// * Records that were read without their data ([`ResultData::Omit`]) are cached without it, and not served to a caller
+///   that needs the data.
 /// * Reads and settles pass through.
 ///
-/// # What to expect
+/// # Limitations
 ///
 /// * A record that is **deleted** or [amended](crate::store::amend) in the store is served until its entry is `max_age` old, unless it
 ///   was amended through this cache.
-/// * Each execution environment has a cache of its own, and it is empty after a cold start: it saves calls, it guarantees nothing.
+/// * Each execution environment has its own cache, which is empty after a cold start. The cache saves calls and
+///   guarantees nothing.
 ///
 /// # Defaults
 ///
@@ -80,7 +82,7 @@ pub struct CachedStore<S> {
 }
 
 impl<S> CachedStore<S> {
-    /// An empty cache in front of `inner`.
+    /// Creates an empty cache in front of `inner`.
     pub fn new(inner: S) -> Self {
         Self {
             inner,
@@ -91,23 +93,24 @@ impl<S> CachedStore<S> {
         }
     }
 
-    /// The most that all entries may take together: about 410 bytes each, and the bytes of their results. The least
-    /// recently used ones make room; one that is larger by itself is not kept.
+    /// Sets the maximum size of all entries together, in bytes. An entry takes about 410 bytes and the bytes of its
+    /// result. The least recently used entries are evicted, and an entry that exceeds the limit by itself is not
+    /// cached.
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// How long an entry is served after the store was asked, and so how long a record that was deleted in the store
-    /// may still be replayed.
+    /// Sets the maximum time between the call to the store and the last use of an entry. A record that was deleted in
+    /// the store may be replayed for this long.
     #[must_use]
     pub fn max_age(mut self, age: Duration) -> Self {
         self.max_age = age;
         self
     }
 
-    /// The same store on another clock; for tests.
+    /// Sets the clock, for tests.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
@@ -116,7 +119,7 @@ impl<S> CachedStore<S> {
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(|poisoned| {
-            // Nothing is made of what a panic may have left half done.
+            // A panic may have left the entries half changed, so they are discarded.
             let mut entries = poisoned.into_inner();
             *entries = Entries::new();
             self.entries.clear_poison();
@@ -124,7 +127,8 @@ impl<S> CachedStore<S> {
         })
     }
 
-    /// One answer for each request, `None` where the store must be asked; nothing at all if that is so for every one.
+    /// Returns one result per request, or `None` for a request that needs the store. Returns an empty list if all of
+    /// them do.
     fn look_up(&self, requests: &[ClaimRequest], now: Timestamp) -> Vec<Option<Claimed>> {
         let mut answers = Vec::new();
         let mut entries = self.lock();
@@ -139,7 +143,7 @@ impl<S> CachedStore<S> {
         answers
     }
 
-    /// Keeps the outcomes that the store's refusals show. The store was asked at `asked`.
+    /// Caches the outcomes in the store's refusals. `asked` is the time of the call.
     fn keep_refusals(&self, requests: &[ClaimRequest], answers: &[Result<Claimed, Error>], asked: Timestamp) {
         if answers.len() != requests.len() {
             return;
@@ -175,7 +179,7 @@ impl<S: fmt::Debug> fmt::Debug for CachedStore<S> {
 impl<S: Store> Store for CachedStore<S> {
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
         Box::pin(async move {
-            // Kept over the call on purpose: what the store answers was so after this instant.
+            // Read before the call on purpose, because the store's results were true after this instant.
             let asked = self.clock.now();
             let known = self.look_up(requests, asked);
             if known.is_empty() {
@@ -238,15 +242,15 @@ impl<S: List> List for CachedStore<S> {
 }
 
 impl<S: Amend> Amend for CachedStore<S> {
-    /// Amends the records, and drops their entries from this cache. Those of other processes are served until they are `max_age`
-    /// old.
+    /// Amends the records, and removes their entries from this cache. The caches of other processes serve them until
+    /// they are `max_age` old.
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
         let forget = move || {
             let mut entries = self.lock();
             requests.iter().for_each(|request| entries.remove(&request.key));
         };
         Box::pin(async move {
-            // Before the call too: whoever drops it may have had the records amended.
+            // Before the call too, because the records may be amended even if the future is dropped.
             forget();
             let answers = self.inner.amend(requests).await;
             forget();
@@ -262,9 +266,9 @@ fn miscounted() -> Error {
 
 struct Entry {
     record: Record,
-    /// Whether the store was asked for the data of the result.
+    /// Whether the data of the result was requested.
     result_data: ResultData,
-    /// When the store was asked for it.
+    /// Time of the call to the store.
     asked: Timestamp,
 }
 
@@ -274,14 +278,14 @@ impl Entry {
     }
 }
 
-/// What an entry with this result takes.
+/// Returns the size of an entry with this result, in bytes.
 fn bytes(result: &StoredResult) -> usize {
     ENTRY_BYTES + result.data.as_ref().map_or(0, StoredData::len)
 }
 
 struct Entries {
     list: LruCache<KeyHash, Entry>,
-    /// What all of them take.
+    /// Size of all entries, in bytes.
     bytes: usize,
 }
 
@@ -290,13 +294,13 @@ impl Entries {
         Self { list: LruCache::unbounded(), bytes: 0 }
     }
 
-    /// How the store would refuse the claim, if that is known.
+    /// Returns the store's refusal of the claim, if it is cached.
     fn refusal(&mut self, request: &ClaimRequest, now: Timestamp, max_age: Duration) -> Option<Refusal> {
         let entry = self.list.get(&request.key)?;
         if entry.result_data == ResultData::Omit && request.result_data == ResultData::Include {
             return None;
         }
-        // A clock that was set back must not make an entry last longer.
+        // An entry must not last longer because the clock was set back.
         if entry.asked <= now
             && now.since(entry.asked) <= max_age
             && let Ok(Judgement::Refused(refusal)) = rules::judge(&entry.record, request, now)
@@ -308,7 +312,7 @@ impl Entries {
     }
 
     fn keep(&mut self, request: &ClaimRequest, record: &Record, asked: Timestamp, max_bytes: usize) {
-        // Of two answers that cross each other the one to the later question counts.
+        // If two calls overlap, the results of the later one count.
         if self.list.peek(&request.key).is_some_and(|entry| entry.asked > asked) {
             return;
         }

@@ -1,6 +1,6 @@
-//! The database of a store, as traces name it.
+//! The database of a store, as it appears in traces.
 
-/// The database of a store, as traces name it.
+/// The database of a store, as it appears in traces.
 ///
 /// The names are those of OpenTelemetry's
 /// [conventions for databases](https://opentelemetry.io/docs/specs/semconv/db/database-spans/).
@@ -16,17 +16,17 @@
 pub struct Database<'a> {
     /// `db.system.name`: the product.
     pub system: &'static str,
-    /// `db.collection.name`: the table or collection with the records, if the database has such.
+    /// `db.collection.name`: the table or collection with the records, if any.
     pub collection: Option<&'a str>,
 }
 
 impl<'a> Database<'a> {
-    /// A database without collections.
+    /// Creates a database without collections.
     pub const fn new(system: &'static str) -> Self {
         Self { system, collection: None }
     }
 
-    /// The table or collection with the records.
+    /// Sets the table or collection with the records.
     #[must_use]
     pub const fn with_collection(mut self, name: &'a str) -> Self {
         self.collection = Some(name);

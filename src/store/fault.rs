@@ -19,27 +19,28 @@ use crate::{
     record::{KeyHash, Record},
 };
 
-/// What goes wrong with a request.
+/// A fault in the handling of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is not applied, and reported as failed.
+    /// The request is not applied, and is reported as failed.
     ErrorBefore,
-    /// It is applied, and reported as failed: the answer was lost.
+    /// The request is applied, and is reported as failed: its response was lost.
     ErrorAfter,
-    /// It is not applied: the store's rate is exceeded.
+    /// The request is not applied: the store's rate is exceeded.
     Throttled,
-    /// It is not applied: the caller is denied access. A claim is not retried. A settle is, as long as there is time.
+    /// The request is not applied: the caller is denied access. A claim is not retried. A settle is retried as long as
+    /// there is time.
     AccessDenied,
-    /// It is not applied: the store's table is missing. Neither a claim nor a settle is retried.
+    /// The request is not applied: the store's table is missing. Neither a claim nor a settle is retried.
     TableMissing,
-    /// It is applied, and answered after this time.
+    /// The request is applied, and the call returns after this time.
     Delay(Duration),
-    /// It is applied, and never answered.
+    /// The request is applied, and the call never returns.
     Silence,
 }
 
-/// Which requests a fault is meant for.
+/// The kind of requests that a fault applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Call {
@@ -67,14 +68,14 @@ impl Call {
     }
 }
 
-/// Wraps a store and injects faults into single requests: those that were [queued](Self::next), then random ones by
+/// Wraps a store and injects faults into single requests: first the [queued](Self::next) faults, then random ones by
 /// [rate](Self::with_rate). The same seed and the same order of requests give the same faults.
 ///
 /// ```
 /// use lambda_once::store::{fault::{Call, Fault, FaultStore}, memory::MemoryStore};
 ///
 /// let store = FaultStore::new(MemoryStore::new(), 42).with_rate(Fault::Throttled, 0.1);
-/// store.next(Call::Settle, Fault::ErrorAfter); // the next settle is applied, and its answer lost
+/// store.next(Call::Settle, Fault::ErrorAfter); // the next settle is applied, and its response lost
 /// ```
 ///
 /// Clones share their faults.
@@ -93,18 +94,18 @@ struct State {
 }
 
 impl<S> FaultStore<S> {
-    /// A store without faults yet.
+    /// Creates a store without faults.
     pub fn new(inner: S, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
         let state = State { random, queued: VecDeque::new(), always: Vec::new(), calls: Vec::new() };
         Self { inner, rates: Vec::new(), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Lets this part of all requests meet the fault.
+    /// Injects the fault into this fraction of all requests.
     ///
     /// # Panics
     ///
-    /// If the rate is not between 0 and 1, or all rates together exceed 1.
+    /// Panics if the rate is not between 0 and 1, or if all rates together exceed 1.
     #[must_use]
     pub fn with_rate(mut self, fault: Fault, rate: f64) -> Self {
         self.rates.push((fault, rate));
@@ -113,24 +114,25 @@ impl<S> FaultStore<S> {
         self
     }
 
-    /// Lets the next request of this kind meet the fault. Faults for the same kind are met in the order they are given.
+    /// Injects the fault into the next request of this kind. Faults for the same kind are injected in the order in
+    /// which they were queued.
     pub fn next(&self, call: Call, fault: Fault) {
         self.lock().queued.push_back((call, fault));
     }
 
-    /// Lets every request of this kind meet the fault, until [`heal`](Self::heal).
+    /// Injects the fault into every request of this kind until [`heal`](Self::heal).
     pub fn always(&self, call: Call, fault: Fault) {
         self.lock().always.push((call, fault));
     }
 
-    /// Forgets the faults that are queued or permanent. Rates stay.
+    /// Removes the queued and the permanent faults. Rates are kept.
     pub fn heal(&self) {
         let mut state = self.lock();
         state.queued.clear();
         state.always.clear();
     }
 
-    /// Every call so far, with its number of requests.
+    /// Returns every call so far, with its number of requests.
     pub fn calls(&self) -> Vec<(Call, usize)> {
         self.lock().calls.clone()
     }
@@ -158,7 +160,7 @@ impl<S> FaultStore<S> {
         (0..requests).map(draw).collect()
     }
 
-    /// Sends on what is to be applied, and replaces the answers that are to be lost.
+    /// Forwards the requests that are to be applied, and replaces the results that are to be lost.
     async fn inject<'a, Q, A, F>(
         &'a self,
         call: Call,

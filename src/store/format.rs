@@ -3,21 +3,21 @@
 #[cfg(feature = "powertools")]
 pub use crate::key::powertools::PowertoolsKeys;
 
-/// Which records a store writes, and with it how keys and payloads are hashed for them.
+/// The format of the records that a store writes. It also decides how keys and payloads are hashed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RecordFormat {
-    /// This library's own.
+    /// The library's native format.
     #[default]
     Native,
-    /// Those of AWS Powertools, which knows fewer outcomes: neither failures nor operations that a newer one supersedes, and
-    /// no results that are compressed.
+    /// The format of AWS Powertools, which has fewer outcomes: no failures, no superseded operations, and no compressed
+    /// results.
     #[cfg(feature = "powertools")]
     Powertools(PowertoolsKeys),
 }
 
 impl RecordFormat {
-    /// Whether a record may say FAILED or superseded, and its result be compressed.
+    /// Returns whether a record may be FAILED or superseded, and its result compressed.
     pub(crate) const fn keeps_every_outcome(self) -> bool {
         matches!(self, Self::Native)
     }

@@ -1,4 +1,4 @@
-//! Lists of operations that have no success on record: those in progress, those that nobody runs any more, and failures.
+//! Lists of operations without a recorded success: in progress, lapsed, or failed.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     record::{KeyHash, Record, Status},
 };
 
-/// The most records that one page reads.
+/// The maximum number of records that one page reads.
 pub const MAX_READS: u32 = 1_000;
 
 /// A store whose records an operator can list, for an alarm or before records are [amended](super::amend).
@@ -40,17 +40,18 @@ pub const MAX_READS: u32 = 1_000;
 /// # Ok(()) }
 /// ```
 pub trait List: Store {
-    /// Reads up to [`max_reads`](ListRequest::max_reads) records, and returns those that the request describes, as they are now, in
-    /// no particular order. A page may be empty although others follow.
+    /// Reads up to [`max_reads`](ListRequest::max_reads) records, and returns those that match the request in their
+    /// current state, in no particular order. A page may be empty although others follow.
     ///
-    /// All pages together contain each record that fits the request from the first page to the last. One that begins or ceases to
-    /// fit meanwhile may be missing, and one that is on two pages is possible. Records in a format that cannot be read are left out.
+    /// All pages together contain each record that matches the request throughout the listing. A record that begins or
+    /// ceases to match meanwhile may be missing, and a record may appear on two pages. Records in an unreadable format
+    /// are left out.
     ///
     /// # Errors
     ///
     /// * [`ErrorKind::Config`], permanent: the records are those of AWS Powertools.
-    /// * [`ErrorKind::Request`], permanent: the cursor is not one of this store.
-    /// * Those of a read of the store.
+    /// * [`ErrorKind::Request`], permanent: the cursor is not from this store.
+    /// * The errors of a read from the store.
     fn list<'a>(&'a self, request: &'a ListRequest) -> BoxFuture<'a, Result<Page, Error>>;
 }
 
@@ -72,13 +73,13 @@ forward!(Box);
 pub struct ListRequest {
     /// The state of the operations.
     pub state: ListedState,
-    /// The name of the operations, as logs show it; `None` for all.
+    /// The name of the operations as in logs, or `None` for all.
     pub operation: Option<Arc<str>>,
-    /// The minimum time since the operation was claimed last. Zero by default.
+    /// The minimum time since the last claim of the operation. Zero by default.
     pub older_than: Duration,
-    /// The maximum clock difference: see [`ListedState::Lapsed`]. One second by default.
+    /// The maximum clock difference (see [`ListedState::Lapsed`]). One second by default.
     pub skew_margin: Duration,
-    /// The most records that this page reads, at least 1 and at most [`MAX_READS`], which is the default.
+    /// The maximum number of records that this page reads, from 1 to [`MAX_READS`], which is the default.
     pub max_reads: u32,
     /// Start of the page: [`Page::next`] of the previous page, or `None` for the first one.
     pub after: Option<Cursor>,
@@ -102,7 +103,7 @@ impl ListRequest {
         self.max_reads.clamp(1, MAX_READS)
     }
 
-    /// Returns whether a record fits the request at `now`. A record that has expired counts as absent.
+    /// Returns whether a record matches the request at `now`. An expired record counts as absent.
     pub fn includes(&self, record: &Record, now: Timestamp) -> bool {
         let has_lapsed = record.lease_until.is_some_and(|until| rules::has_lapsed(until, self.skew_margin, now));
         let is_in_state = match self.state {
@@ -116,24 +117,25 @@ impl ListRequest {
     }
 }
 
-/// The state of an operation without a success on record.
+/// The state of an operation without a recorded success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ListedState {
-    /// In progress, whether its claim stands or has lapsed.
+    /// In progress, with a live or a lapsed claim.
     InProgress,
-    /// In progress, but its lease and the [margin](ListRequest::skew_margin) have passed without an outcome, or its claim was handed
-    /// back. Under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) only an operator frees such an operation.
+    /// In progress, but its lease and the [margin](ListRequest::skew_margin) have passed without an outcome, or its
+    /// claim was handed back. Under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) only an operator can free
+    /// such an operation.
     Lapsed,
     /// Failed permanently.
     Failed,
 }
 
-/// The place of a page. It is text, so that a tool can print it and take it back.
+/// The position of a page, as text that a tool can print and read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor(String);
 
 impl Cursor {
-    /// Creates a cursor from its text, which only the store that has returned it understands.
+    /// Creates a cursor from its text. Only the store that returned it can read it.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -143,7 +145,7 @@ impl Cursor {
         &self.0
     }
 
-    /// Returns the error for a cursor that the store cannot read: of the kind [`Request`](ErrorKind::Request), permanent.
+    /// Returns the error for a cursor that the store cannot read: [`Request`](ErrorKind::Request), permanent.
     pub fn unreadable() -> Error {
         let message = "the cursor is not one of this store: begin with the first page";
         Error::new(ErrorKind::Request, ErrorStatus::Permanent, "list", message)
@@ -159,9 +161,9 @@ impl fmt::Display for Cursor {
 /// A part of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// The records that fit the request, without the data of their results.
+    /// The records that match the request, without the data of their results.
     pub records: Vec<ListedRecord>,
-    /// The number of records that were read to find them. A scan also reads those that do not fit.
+    /// The number of records read to find them. A scan also reads records that do not match.
     pub read: u64,
     /// Start of the next page, or `None` after the last one.
     pub next: Option<Cursor>,

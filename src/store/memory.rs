@@ -21,11 +21,12 @@ use crate::{
     record::{KeyHash, Record},
 };
 
-/// As many as DynamoDB takes in a request, so that a batch runs alike in tests.
+/// The same as in a request to DynamoDB, so that batches run alike in tests.
 const BATCH: usize = 25;
 
-/// A store in the process's own memory, **for tests and demonstrations only**: another execution environment does not see it, and it
-/// is gone when the process ends. It never deletes an expired record, as DynamoDB may not for days.
+/// A store in the process's memory, **for tests and demonstrations only**: other execution environments do not see it,
+/// and its records are lost when the process ends. It never deletes expired records, which DynamoDB may also keep for
+/// days.
 ///
 /// Clones share their records.
 #[derive(Clone)]
@@ -42,33 +43,34 @@ struct State {
 }
 
 impl MemoryStore {
-    /// An empty store on the system's clock.
+    /// Creates an empty store on the system clock.
     pub fn new() -> Self {
         Self::with_clock(SystemClock)
     }
 
-    /// An empty store on `clock`.
+    /// Creates an empty store on `clock`.
     pub fn with_clock(clock: impl Clock) -> Self {
         Self { state: Arc::default(), clock: Arc::new(clock), id: StoreId::unique() }
     }
 
-    /// Puts a record as it is, past every rule; for tests that need a state which the protocol does not reach.
+    /// Inserts a record unchanged and without applying any rule, for tests that need a state which the protocol does
+    /// not reach.
     pub fn insert(&self, key: KeyHash, record: Record) {
         self.lock().records.insert(key, record);
     }
 
-    /// Deletes a record as TTL or an operator would; `None` if there was none.
+    /// Deletes a record as TTL or an operator would. Returns `None` if there was none.
     pub fn remove(&self, key: &KeyHash) -> Option<Record> {
         self.lock().records.remove(key)
     }
 
-    /// The mark of the entity that the key belongs to.
+    /// Returns the mark of the entity that the key belongs to.
     pub fn mark(&self, key: &KeyHash) -> Option<Mark> {
         self.lock().marks.get(&Entity::of(key)).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code of ours panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -209,7 +211,7 @@ mod tests {
 
     crate::conformance_tests!(memory().await);
 
-    /// As a store of documents has them, which a newer version has written.
+    /// As in a document store, where a newer version has written them.
     #[tokio::test]
     async fn members_that_are_not_known_survive_every_write() {
         let clock = ManualClock::at(Timestamp::from_seconds(4_000_000_000));

@@ -1,48 +1,48 @@
-//! Mismatches: a key that is used with another payload.
+//! Uses of a key with a different payload.
 
 use std::fmt;
 
 use crate::{clock::Timestamp, record::Difference};
 
-/// The use of a key with another payload than that of its record.
+/// The use of a key with a payload other than that of its record.
 ///
-/// `Display` writes it for people, as in "the key was used with another payload: the body differs".
+/// `Display` gives a sentence, as in "the key was used with another payload: the body differs".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Mismatch {
     /// The state of the operation that the key belongs to.
     pub state: MismatchState,
-    /// The parts in which the two payloads differ, as far as the fingerprints show them.
+    /// The parts in which the two payloads differ, as far as the fingerprints show.
     pub difference: Difference,
 }
 
-/// The state of the operation that a key belongs to, if the key is used with another payload.
+/// The state of the operation that owns a key which is used with a different payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MismatchState {
-    /// It is done, or failed for good. It owns the key for as long as its record stands.
+    /// The operation is completed or permanently failed. It owns the key until its record expires.
     Final,
-    /// A claim on it stands until `lease_until`; `None` if its record has no lease. If that is released, the key is
-    /// free for any payload.
+    /// The operation has a live claim. If the claim is released, the key is free for any payload.
     InProgress {
-        /// End of the current claim's lease.
+        /// End of the current claim's lease, or `None` if the record has no lease.
         lease_until: Option<Timestamp>,
-        /// Number of times that the record has been granted.
+        /// Number of grants of the record.
         attempt: u64,
     },
-    /// A claim on it ended without an outcome. Only its own payload may take it over, if that is allowed.
+    /// A claim on the operation ended without an outcome. Only the same payload may take it over, if takeovers are
+    /// allowed.
     Abandoned {
-        /// Number of times that the record has been granted.
+        /// Number of grants of the record.
         attempt: u64,
     },
 }
 
 impl Mismatch {
-    /// Creates a mismatch with an operation in this state, whose payload differs in these parts.
+    /// Creates a mismatch with an operation in this state whose payload differs in these parts.
     pub const fn new(state: MismatchState, difference: Difference) -> Self {
         Self { state, difference }
     }
 
-    /// Returns whether no retry with this payload can help as long as the record stands.
+    /// Returns whether no retry with this payload can succeed until the record expires.
     pub const fn is_final(self) -> bool {
         matches!(self.state, MismatchState::Final)
     }

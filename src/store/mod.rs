@@ -1,24 +1,23 @@
 //! The contract between the engine and a store, and the stores themselves.
 //!
-//! A [`Store`] keeps one [`Record`] a key and changes it by conditional writes alone. It knows nothing of queues or of
-//! HTTP. The protocol's rules for who may claim are in [`rules`], so that every store decides alike; the suite in
-//! `conformance` (a feature) holds a store to the whole contract.
+//! A [`Store`] keeps one [`Record`] per key and changes it only by conditional writes. It does not depend on queues or
+//! HTTP. The protocol's rules for claims are in [`rules`], so that every store decides alike. The test suite in
+//! `conformance` (a feature) checks the whole contract.
 //!
 //! # Writing a store
 //!
-//! The page of [`Store`] opens with a complete one. Before version 1.0 the contract's types may gain fields and variants in any
-//! minor version.
+//! The page of [`Store`] opens with a complete store. Before version 1.0 the contract's types may gain fields and
+//! variants in any minor version.
 //!
-//! * Each state change is **one** atomic conditional write that restates the rule it relies on. A read before it is only
-//!   evidence. A grant comes from a write that was applied, or from a refusal that shows the caller's own owner token.
-//! * Requests carry durations: a store whose server has a clock uses that one.
-//! * A call that may have been applied although it failed is reported as
-//!   [`Ambiguous`](crate::ErrorStatus::Ambiguous), one that was certainly not as
-//!   [`Temporary`](crate::ErrorStatus::Temporary).
-//! * Dropping a returned future at any point must be safe. What it was doing then counts as ambiguous.
-//! * A record that has expired stands in nobody's way, whether or not it has been deleted. While it is there, a claim over it
-//!   says so: one over an INPROGRESS record [took over](Grant::took_over), since its outcome was lost, and counts the attempts
-//!   on.
+//! * Each state change is **one** atomic conditional write that restates the rule it relies on. A prior read is only a
+//!   hint. A grant comes from a write that was applied, or from a refusal that shows the caller's own owner token.
+//! * Requests carry durations. A store whose server has a clock uses that clock.
+//! * A failed call that may have been applied is reported as [`Ambiguous`](crate::ErrorStatus::Ambiguous), and one that
+//!   was certainly not applied as [`Temporary`](crate::ErrorStatus::Temporary).
+//! * Dropping a returned future at any point must be safe. The call then counts as ambiguous.
+//! * An expired record never blocks a claim, whether or not it has been deleted. While it exists, a claim that replaces
+//!   it reports so. After an INPROGRESS record it [took over](Grant::took_over), because the outcome was lost, and the
+//!   attempts continue.
 
 use std::{
     fmt,
@@ -66,13 +65,14 @@ pub use format::PowertoolsKeys;
 pub use format::RecordFormat;
 pub use mismatch::{Mismatch, MismatchState};
 
-/// One answer for each request of a call, in the order of the requests.
+/// The results of a call, one per request and in the order of the requests.
 pub type Answers<T> = Vec<Result<T, Error>>;
 
-/// Where records are kept.
+/// A place where records are kept.
 ///
-/// A complete store, of a database whose documents have revisions. It writes a document if that has the revision that was read,
-/// and so leaves every decision to [`rules`]. It keeps no [order](ordering). The last item runs the conformance suite.
+/// This is a complete store for a database whose documents have revisions. It writes a document only if it still has
+/// the revision that was read, and so leaves every decision to [`rules`]. It does not support [orders](ordering). The
+/// last item runs the conformance suite.
 ///
 /// ```rust,test_harness
 /// use std::sync::Arc;
@@ -98,7 +98,7 @@ pub type Answers<T> = Vec<Result<T, Error>>;
 /// #         Ok((text, revision))
 /// #     }
 /// #
-/// #     /// Writes or deletes the document if it has this revision. Whether it had.
+/// #     /// Writes or deletes the document if it has this revision. Returns whether it had.
 /// #     async fn write_if(&self, id: &str, revision: u64, text: Option<String>) -> std::io::Result<bool> {
 /// #         let mut documents = self.0.lock().unwrap();
 /// #         let document = documents.entry(id.to_owned()).or_default();
@@ -122,7 +122,7 @@ pub type Answers<T> = Vec<Result<T, Error>>;
 ///         Ok((record.map_err(|error| failed(error, ErrorKind::Format, ErrorStatus::Temporary))?, revision))
 ///     }
 ///
-///     /// Changes the record by the rule, and decides anew if somebody else has changed it meanwhile.
+///     /// Changes the record by the rule, and decides again if another client has changed it meanwhile.
 ///     async fn change<T>(
 ///         &self,
 ///         key: &KeyHash,
@@ -137,7 +137,7 @@ pub type Answers<T> = Vec<Result<T, Error>>;
 ///                 Change::Delete => None,
 ///             };
 ///             let written = self.documents.write_if(&key.to_hex(), revision, text).await;
-///             // It may have been applied although nothing was answered.
+///             // It may have been applied although no response arrived.
 ///             if written.map_err(|error| failed(error, ErrorKind::Unavailable, ErrorStatus::Ambiguous))? {
 ///                 return Ok(answer);
 ///             }
@@ -189,39 +189,39 @@ pub type Answers<T> = Vec<Result<T, Error>>;
 /// lambda_once::conformance_tests!(subject().await);
 /// ```
 ///
-/// Every method takes a batch and gives one answer per input, in order; a single operation is a batch of one. The keys
-/// of one call are distinct.
+/// Every method takes a batch and returns one result per input, in order. A single operation is a batch of one. The
+/// keys of one call are distinct.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Tries to claim each key, by the rules in [`rules::judge`].
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>>;
 
-    /// Ends or renews claims. Each change applies only while the record is INPROGRESS under the request's owner; a
-    /// change that is found to have been applied already is a success.
+    /// Ends or renews claims. Each change applies only while the record is INPROGRESS under the request's owner. A
+    /// change that was already applied is a success.
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>>;
 
-    /// Reads records as they are now (consistently), expired ones included, with the data of their results or without.
-    /// `None` where there is none.
+    /// Reads the current records (consistently), including expired ones, with or without the data of their results.
+    /// Returns `None` for a key without a record.
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>>;
 
-    /// What the store can take.
+    /// Returns the limits of the store.
     fn limits(&self) -> Limits;
 
-    /// Which store this is: the same for clones of it, and for a wrapper as for what it wraps.
+    /// Returns the identity of the store, which its clones and wrappers share.
     fn id(&self) -> StoreId;
 
-    /// Which records it writes: the library's own, unless the store is made for others. A wrapper says what the wrapped store
-    /// says.
+    /// Returns the format of its records, which is native unless the store is made for another one. A wrapper returns
+    /// the format of the wrapped store.
     fn format(&self) -> RecordFormat {
         RecordFormat::Native
     }
 
-    /// The database that it is in, as traces name it. A wrapper says what the wrapped store says.
+    /// Returns the database of the store, as it appears in traces. A wrapper returns that of the wrapped store.
     fn database(&self) -> Database<'_> {
         Database::new("other")
     }
 
-    /// Opens the connections that the first call would have to open, so that an invocation need not wait for them.
-    /// Meant for the init phase of a function; it changes nothing.
+    /// Opens the connections that the first call needs, so that an invocation need not wait for them. Meant for the
+    /// init phase of a function. Changes nothing.
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>>;
 }
 
@@ -267,14 +267,14 @@ macro_rules! forward {
 forward!(Arc);
 forward!(Box);
 
-/// Tells stores of one process apart.
+/// Distinguishes the stores of one process.
 ///
-/// A store draws one when it is made, and keeps it in its clones.
+/// A store draws one when it is created, and keeps it in its clones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreId(u64);
 
 impl StoreId {
-    /// An id that no other store has.
+    /// Returns an id that no other store has.
     #[must_use]
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -282,38 +282,39 @@ impl StoreId {
     }
 }
 
-/// What a store can take.
+/// The limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest result, in bytes as stored. The engine checks it before it writes.
+    /// The maximum size of a result, in bytes as stored. The engine checks it before it writes.
     pub max_result_bytes: usize,
-    /// The largest number of requests that a call handles in one round trip, or side by side. A call may hold more.
+    /// The maximum number of requests that a call handles in one round trip, or simultaneously. A call may contain
+    /// more.
     pub batch: usize,
-    /// Whether it keeps the [order](ordering) of entities. One that does not refuses requests with an order.
+    /// Whether the store supports the [order](ordering) of entities. Other stores reject requests with an order.
     pub orders: bool,
 }
 
-/// Whether a claim may replace one whose lease has ended without an outcome.
+/// The permission to replace a claim whose lease has ended without an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takeover {
-    /// It may, if the payload is the same, or of another [version](Fingerprint::payload_version).
+    /// Allowed if the payload is the same, or of a different [version](Fingerprint::payload_version).
     Allowed,
-    /// It may not: nobody knows whether the operation took effect.
+    /// Refused, because the operation may have taken effect.
     Refused,
 }
 
-/// Whether a caller decodes results.
+/// The caller's need for the data of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultData {
     /// Records come with the data of their results.
     Include,
-    /// Records come without: `result.data` is `None`. A queue acknowledges what is done without its result, which may have
-    /// hundreds of kilobytes.
+    /// Records come without: `result.data` is `None`. A queue acknowledges completed operations without their results,
+    /// which may take hundreds of kilobytes.
     Omit,
 }
 
 impl ResultData {
-    /// A copy of the record, with the data of its result or without.
+    /// Returns a copy of the record, with or without the data of its result.
     pub fn copy_of(self, record: &Record) -> Record {
         match self {
             Self::Include => record.clone(),
@@ -327,100 +328,104 @@ impl ResultData {
 pub struct ClaimRequest {
     /// The operation.
     pub key: KeyHash,
-    /// Its payload, if payloads are to be compared.
+    /// The fingerprint of its payload, if payloads are compared.
     pub fingerprint: Option<Fingerprint>,
-    /// The claim's own token. The same in every repetition of this claim, and in no other.
+    /// The token of the claim. It is the same in every repetition of this claim, and different in any other claim.
     pub owner: Owner,
-    /// How long the claim stands.
+    /// The lease of the claim.
     pub lease: Duration,
-    /// How far clocks may differ; a lease is over for others only when this has passed as well.
+    /// The maximum clock difference. Others may take over only after the lease and this margin have passed.
     pub skew_margin: Duration,
-    /// How long the record stays while in progress, at the least. It never ends before the lease and the margin.
+    /// The minimum time for which the record is kept while in progress. It never expires before the lease and the
+    /// margin have passed.
     pub retention: Duration,
     /// Whether an abandoned claim may be taken over.
     pub takeover: Takeover,
-    /// Whether a refusal's record comes with the data of its result.
+    /// Whether a refusal's record contains the data of its result.
     pub result_data: ResultData,
-    /// Where the operation stands in the order of its entity, if it has one. A store reads it by [`order()`](Self::order).
+    /// The position of the operation in the order of its entity, if any. A store reads it by [`order()`](Self::order).
     pub order: Option<Order>,
-    /// The operation's name, as logs have it: at most [256 bytes](crate::record::MAX_LABEL_BYTES). The record says it.
+    /// The operation's name as in logs, at most [256 bytes](crate::record::MAX_LABEL_BYTES). It is stored in the
+    /// record.
     pub operation: Arc<str>,
-    /// The application's label for this operation: plain text of at most [256 bytes](crate::record::MAX_LABEL_BYTES), which the record
-    /// stores.
+    /// The application's label for this operation, as plain text of at most
+    /// [`MAX_LABEL_BYTES`](crate::record::MAX_LABEL_BYTES). It is stored in the record.
     pub label: Option<Arc<str>>,
 }
 
 impl ClaimRequest {
-    /// Returns where the operation stands in the order of its entity. Without the feature `order` that is a constant `None`, so
-    /// that the compiler leaves out a store's code for ordered operations.
+    /// Returns the position of the operation in the order of its entity. Without the feature `order` this is a constant
+    /// `None`, so that the compiler removes a store's code for ordered operations.
     pub const fn order(&self) -> Option<&Order> {
         Order::possible(&self.order)
     }
 }
 
-/// The answer to a [`ClaimRequest`].
+/// The result of a [`ClaimRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// The caller may run the operation.
     Granted(Grant),
-    /// The caller may not.
+    /// The caller may not run the operation.
     Refused(Refusal),
 }
 
-/// What a granted claim says of itself, as the record has it.
+/// A granted claim, as recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// When the holder must have stopped.
+    /// The instant at which the holder must have stopped.
     pub lease_until: Timestamp,
-    /// How often the record has been granted, this grant included.
+    /// The number of grants of the record, including this one.
     pub attempt: u64,
-    /// The status that the claim replaced; `None` if there was no record.
+    /// The status that the claim replaced, or `None` if there was no record.
     pub prior_status: Option<Status>,
-    /// Whether the mark of an ordered operation's entity was full of operations in doubt, and this claim is the first for which
-    /// two of them [merged](ordering). Older operations wait until a newer one completes. A claim that is sent again may say
-    /// it of an earlier one.
+    /// Whether the mark of an ordered operation's entity was full of operations in doubt, and this claim is the first
+    /// for which two of them [merged](ordering). Older operations wait until a newer one completes. A claim that is
+    /// sent again may report the merge of an earlier claim.
     pub has_merged_doubt: bool,
 }
 
 impl Grant {
-    /// Whether an earlier claim on the key ended without an outcome, so that the operation may have taken effect.
+    /// Returns whether an earlier claim on the key ended without an outcome, so that the operation may have taken
+    /// effect.
     pub fn took_over(&self) -> bool {
         self.prior_status == Some(Status::InProgress)
     }
 }
 
-/// Why a claim was not granted.
+/// The reason why a claim was not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The operation is done: replay the result in its record. A cache may know no more of the record than a replay
-    /// needs: status, fingerprint, expiration and result.
+    /// The operation is completed. Replay the result in its record. A record from a cache may contain only the fields
+    /// that a replay needs: status, fingerprint, expiration and result.
     Completed(Box<Record>),
-    /// The operation failed for good: replay the failure in its record.
+    /// The operation failed permanently. Replay the failure in its record.
     Failed(Box<Record>),
-    /// Another claim stands until `lease_until`, on the key or, of an ordered operation, on its entity. `None` if its record
-    /// says no lease, and where the operation is older than one that may have taken effect.
+    /// Another claim is live, on the key or, for an ordered operation, on its entity. Also returned for an operation
+    /// that is older than one that may have taken effect.
     InProgress {
-        /// When the standing claim's lease ends.
+        /// End of the live claim's lease. `None` if its record has no lease, or if the operation is older than one that
+        /// may have taken effect.
         lease_until: Option<Timestamp>,
-        /// How often the record has been granted.
+        /// The number of grants of the record.
         attempt: u64,
     },
-    /// A claim ended without an outcome, and the request's [`Takeover`] forbids to replace it.
+    /// A claim ended without an outcome, and the request's [`Takeover`] forbids replacing it.
     Abandoned {
-        /// How often the record has been granted.
+        /// The number of grants of the record.
         attempt: u64,
     },
-    /// The key is used with another payload.
+    /// The key is used with a different payload.
     Mismatch(Mismatch),
-    /// The operation is in an order, and a newer one of its entity has taken effect.
+    /// The operation is ordered, and a newer one of its entity has taken effect.
     Superseded {
-        /// The greatest sequence that was completed.
+        /// The greatest completed sequence.
         newest: Sequence,
     },
 }
 
 impl Refusal {
-    /// The end of the lease in the way, if a claim stands and its record has one.
+    /// Returns the end of the blocking lease, if there is a live claim and its record has a lease.
     pub(crate) fn lease_until(&self) -> Option<Timestamp> {
         match self {
             Self::InProgress { lease_until, .. }
@@ -437,17 +442,17 @@ pub struct SettleRequest {
     pub key: KeyHash,
     /// The token of the claim.
     pub owner: Owner,
-    /// The fingerprint that the claim has on record. A store need not write it again; a wrapper may need it to tell a
+    /// The recorded fingerprint of the claim. A store need not write it again, but a wrapper may need it to detect a
     /// misuse of the key.
     pub fingerprint: Option<Fingerprint>,
-    /// What becomes of it.
+    /// The change to the claim.
     pub settlement: Settlement,
-    /// The order that the claim had. A store reads it by [`order()`](Self::order).
+    /// The order of the claim. A store reads it by [`order()`](Self::order).
     pub order: Option<Order>,
 }
 
 impl SettleRequest {
-    /// Returns the order that the claim had: see [`ClaimRequest::order`].
+    /// Returns the order of the claim (see [`ClaimRequest::order`]).
     pub const fn order(&self) -> Option<&Order> {
         Order::possible(&self.order)
     }
@@ -462,20 +467,20 @@ pub enum Settlement {
         outcome: FinalStatus,
         /// The result to replay, or the error.
         result: StoredResult,
-        /// How long the record stays, from now on.
+        /// The time for which the record is kept, from now on.
         retention: Duration,
     },
-    /// Deletes the record, so that the operation may run again. A record whose own claim took over is not deleted: the lease is
-    /// lost. A release that arrives late cannot know of that.
+    /// Deletes the record, so that the operation may run again. If the record shows that its claim took over, it is not
+    /// deleted and the lease is lost, because a release that arrives late cannot take that takeover into account.
     Release,
-    /// Releases a claim that took over: the record stays INPROGRESS without an owner, and its lease is over. So the next claim
-    /// still learns that an outcome was lost.
+    /// Releases a claim that took over. The record remains INPROGRESS without an owner, and its lease is over, so the
+    /// next claim still learns that an outcome was lost.
     HandBack,
-    /// Extends the claim by another `lease` from now. A renewal never lowers the lease or the expiration on record: a
-    /// late copy of an older renewal changes nothing. Once the lease and the margin have passed it is refused
+    /// Extends the claim by another `lease` from now. A renewal never lowers the lease or the expiration on record, so
+    /// a late copy of an older renewal changes nothing. Once the lease and the margin have passed, it is refused
     /// ([`Settled::LeaseLost`]).
     Renew {
-        /// How long the claim stands.
+        /// The lease of the claim.
         lease: Duration,
         /// See [`ClaimRequest::skew_margin`].
         skew_margin: Duration,
@@ -484,7 +489,7 @@ pub enum Settlement {
     },
 }
 
-/// The status of a record whose operation is decided.
+/// The status of a decided operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FinalStatus {
     /// The operation took effect.
@@ -503,12 +508,12 @@ impl From<FinalStatus> for Status {
 }
 
 impl Settlement {
-    /// Records that the operation took effect.
+    /// Creates a settlement that records that the operation took effect.
     pub const fn complete(result: StoredResult, retention: Duration) -> Self {
         Self::Record { outcome: FinalStatus::Completed, result, retention }
     }
 
-    /// Records that the operation failed permanently.
+    /// Creates a settlement that records that the operation failed permanently.
     pub const fn fail(result: StoredResult, retention: Duration) -> Self {
         Self::Record { outcome: FinalStatus::Failed, result, retention }
     }
@@ -545,23 +550,25 @@ impl Settlement {
     }
 }
 
-/// The answer to a [`SettleRequest`].
+/// The result of a [`SettleRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// The claim has ended as asked.
+    /// The claim has ended as requested.
     Done {
-        /// The record that was found where this call changed nothing, because the claim had ended as asked before; for a
-        /// release it may come without the data of its result. `None` if this call ended it, or nothing was left to release.
+        /// The existing record, if this call changed nothing because the claim had already ended as requested. For a
+        /// release it may come without the data of its result. `None` if this call ended the claim, or if nothing was
+        /// left to release.
         found: Option<Box<Record>>,
     },
-    /// The claim stands until then.
+    /// The claim was renewed.
     Renewed {
-        /// The lease on record, which may be later than the one that was asked for: when the holder must have stopped.
+        /// The recorded lease, at the end of which the holder must have stopped. It may be later than the requested
+        /// one.
         lease_until: Timestamp,
     },
-    /// The record is no longer this owner's to change. Nothing was written.
+    /// The record no longer belongs to this owner. Nothing was written.
     LeaseLost {
-        /// The record that was found instead, read consistently; `None` if there was none.
+        /// The current record, read consistently, or `None` if there was none.
         current: Option<Box<Record>>,
     },
 }

@@ -1,24 +1,26 @@
-//! The rules for operations in order, as every store applies them.
+//! The rules for ordered operations, which every store applies.
 //!
-//! A mark's rules come after those of the [record](super::rules): an operation that is done is replayed, whatever is newer. Each
-//! claim and settle of an ordered operation writes the record and the mark together, or neither.
+//! The rules of a mark come after those of the [record](super::rules), so a completed operation is replayed even if a
+//! newer one exists. Each claim and settle of an ordered operation writes both the record and the mark, or neither.
 //!
-//! * **G1** A claim at or below the newest completed sequence is superseded and never runs, even if it could take over: its second
-//!   run must not overwrite what is newer.
-//! * **G2** One claim at a time works on an entity. A handler writes between its claim and its completion, and the mark cannot order
-//!   the writes of two handlers. A lease that ends without a settle leaves doubt: its operation may have taken effect. Operations
-//!   older than one in doubt wait until that one completes or fails permanently, or until a newer one completes. A permanent failure
-//!   is the handler's word that nothing of the operation stands. No release ends doubt: the record may be gone, so that its claim
-//!   knows nothing of the lost run. A mark lists [`MAX_DOUBT`] operations in doubt. If another is to be added, the two lowest
-//!   become one entry, which stands for all operations up to the greater sequence. Only a completion at or above that ends it.
+//! * **G1** A claim at or below the newest completed sequence is superseded and never runs, even if it could take over:
+//!   its second run must not overwrite newer data.
+//! * **G2** One claim at a time works on an entity. A handler writes between its claim and its completion, and the mark
+//!   cannot order the writes of two handlers. A lease that ends without a settle leaves doubt, because its operation
+//!   may have taken effect. Operations older than one in doubt wait until that one completes or fails permanently, or
+//!   until a newer one completes. A permanent failure is the handler's assertion that the operation had no effect. No
+//!   release ends doubt, because the record may be gone and its claim without a trace of the lost run. A mark lists up
+//!   to [`MAX_DOUBT`] operations in doubt. If another one is to be added, the two lowest become one entry, which
+//!   represents all operations up to the greater sequence. Only a completion at or above that sequence ends it.
 //! * **G3** A completion raises the newest sequence and never lowers it. A settle frees the entity only if its own claim holds it.
-//! * **G4** A mark lives as long as its newest outcome is replayed. Then it counts as absent.
+//! * **G4** A mark is kept as long as its newest outcome is replayed. After that it counts as absent.
 //!
 //! # Writing a store that keeps an order
 //!
-//! Its [`limits`](super::Store::limits) say so. It reads the record of each request and the mark of the request's
-//! [`Entity`](crate::order::Entity), decides by [`claim`], [`settle`] and [`amend`], and writes the two in one atomic step, if neither
-//! has changed since. Requests without an order leave the mark as it is, so that these functions decide them as well.
+//! Its [`limits`](super::Store::limits) report the support. It reads the record of each request and the mark of the
+//! request's [`Entity`](crate::order::Entity), decides by [`claim`], [`settle`] and [`amend`], and writes the two in
+//! one atomic step, if neither has changed since. Requests without an order leave the mark unchanged, so these
+//! functions decide them as well.
 
 use super::{
     ClaimRequest, Claimed, FinalStatus, Grant, Refusal, SettleRequest, Settled, Settlement,
@@ -32,16 +34,16 @@ use crate::{
     record::{KeyHash, Owner, RECORD_VERSION, Record},
 };
 
-/// The most entries of a mark for operations in doubt.
+/// The maximum number of entries of a mark for operations in doubt.
 pub const MAX_DOUBT: usize = 64;
 
-/// Decides a claim made at `now` by the record of its key and the mark of its entity, where they exist. Returns the changes to both,
-/// and the answer; without a mark to write, the mark stays as it is. The answer holds only if the changes are applied to that very
-/// record and mark.
+/// Decides a claim made at `now`, based on the record of its key and the mark of its entity, if they exist. Returns the
+/// changes to both, and the result. Without a mark to write, the mark stays unchanged. The result holds only if the
+/// changes are applied to that very record and mark.
 ///
 /// # Errors
 ///
-/// As of [`rules::judge`].
+/// Those of [`rules::judge`].
 pub fn claim(
     record: Option<&Record>,
     mark: Option<&Mark>,
@@ -122,12 +124,12 @@ pub(crate) fn check_version(mark: &Mark, operation: &'static str) -> Result<(), 
 
 /// # Errors
 ///
-/// As of [`check_version`].
+/// Those of [`check_version`].
 pub(crate) fn known_version(version: u32, operation: &'static str) -> Result<(), Error> {
     rules::known_version("mark of the operation's entity", version, operation)
 }
 
-/// Whether the mark counts as absent at `now`.
+/// Returns whether the mark counts as absent at `now`.
 pub(crate) fn is_expired(mark: &Mark, now: Timestamp) -> bool {
     mark.expiration <= now.seconds_rounded_down()
 }
@@ -137,12 +139,12 @@ pub(crate) fn is_expired(mark: &Mark, now: Timestamp) -> bool {
 ///
 /// * **G4** The mark's expiration has passed: it counts as absent.
 /// * **G1** Its newest sequence is the claim's or greater: superseded, even if the record would be abandoned.
-/// * **G2** Another claim holds the entity, and its lease or the skew margin has not passed: in progress. An operation in doubt, or
-///   one whose holder's lease has passed, has a greater sequence: in progress, without a lease.
+/// * **G2** Another claim holds the entity, and its lease or the skew margin has not passed: in progress. An operation
+///   in doubt, or one whose holder's lease has passed, has a greater sequence: in progress, without a lease.
 ///
 /// # Errors
 ///
-/// As of [`rules::judge`], also for a mark that decides.
+/// Those of [`rules::judge`], also for a mark that decides.
 pub fn judge(
     record: Option<&Record>,
     mark: Option<&Mark>,
@@ -159,7 +161,7 @@ pub fn judge(
     let refusal = match judgement {
         Judgement::Free => superseded(mark, order).or_else(|| busy(mark, request, order, attempt, now)),
         Judgement::Refused(Refusal::Abandoned { .. }) => superseded(mark, order),
-        // The first answer to this claim, which was lost, may have said so.
+        // The first response to this claim, which was lost, may have reported the merge.
         Judgement::Mine(grant) => {
             return Ok(Judgement::Mine(Grant { has_merged_doubt: has_merged(mark), ..grant }));
         }
@@ -187,18 +189,19 @@ fn busy(mark: &Mark, request: &ClaimRequest, order: &Order, attempt: u64, now: T
     mark.doubt.iter().any(|doubt| is_older(doubt.sequence)).then(|| in_progress(None))
 }
 
-/// Whether a claim that is granted at `now` merges operations in doubt, and the mark holds none that have merged yet.
+/// Returns whether a claim that is granted at `now` merges operations in doubt while the mark contains no merged entry
+/// yet.
 pub(crate) fn begins_to_merge(mark: Option<&Mark>, now: Timestamp) -> bool {
     mark.filter(|mark| mark.doubt.len() >= MAX_DOUBT && !is_expired(mark, now))
         .is_some_and(|mark| !has_merged(mark) && mark.holder.is_some_and(|lapsed| adds_doubt(mark, &lapsed)))
 }
 
-/// Whether the mark has an entry for several operations in doubt.
+/// Returns whether the mark has an entry for several operations in doubt.
 fn has_merged(mark: &Mark) -> bool {
     mark.doubt.iter().any(|doubt| doubt.key.is_none())
 }
 
-/// The mark after a claim made at `now` was granted until `lease_until`.
+/// Returns the mark after a claim made at `now` was granted until `lease_until`.
 pub(crate) fn claimed(
     mark: Option<&Mark>,
     request: &ClaimRequest,
@@ -208,13 +211,14 @@ pub(crate) fn claimed(
 ) -> Mark {
     let mut mark = mark.filter(|mark| !is_expired(mark, now)).cloned().unwrap_or_default();
     mark.version = RECORD_VERSION;
-    // It was not settled, so it may have taken effect. A takeover of one's own key is no exception: it may be handed back.
+    // It was not settled, so it may have taken effect. The same applies to a takeover of the same key, because it may
+    // be handed back.
     if let Some(lapsed) = mark.holder.take() {
         let key = Some(lapsed.key);
         if let Some(listed) = mark.doubt.iter_mut().find(|doubt| doubt.key == key) {
             listed.sequence = listed.sequence.max(lapsed.sequence);
         } else if adds_doubt(&mark, &lapsed) {
-            // Once, unless another version has listed more.
+            // Runs once, unless another version has listed more.
             while mark.doubt.len() >= MAX_DOUBT {
                 merge_lowest(&mut mark.doubt);
             }
@@ -227,12 +231,12 @@ pub(crate) fn claimed(
     mark
 }
 
-/// Whether the end of this holder's lease leaves doubt that the mark does not hold yet.
+/// Returns whether the end of this holder's lease leaves doubt that the mark does not contain yet.
 fn adds_doubt(mark: &Mark, lapsed: &Holder) -> bool {
     Some(lapsed.sequence) > mark.newest && !mark.doubt.iter().any(|doubt| doubt.key == Some(lapsed.key))
 }
 
-/// Merges the two lowest entries; of equal ones the first.
+/// Merges the two lowest entries, the first ones if several are equal.
 fn merge_lowest(doubt: &mut Vec<Doubt>) {
     let mut take = || {
         let (place, _) = doubt.iter().enumerate().min_by_key(|(_, doubt)| doubt.sequence)?;
@@ -244,13 +248,14 @@ fn merge_lowest(doubt: &mut Vec<Doubt>) {
     }
 }
 
-/// Whether the mark lets a settle be applied whose record does: a renewal also needs the entity to be held by its claim.
+/// Returns whether the mark allows a settle that the record allows. A renewal also requires that its claim holds the
+/// entity.
 pub(crate) fn may_settle(mark: Option<&Mark>, request: &SettleRequest, now: Timestamp) -> bool {
     !matches!(request.settlement, Settlement::Renew { .. }) || is_held(mark, request, now)
 }
 
-/// Whether the mark lets the outcome be committed together with writes of the handler: the claim holds the entity, and nothing
-/// newer was completed.
+/// Returns whether the mark allows the outcome to be committed together with the handler's writes, that is, whether the
+/// claim holds the entity, and nothing newer was completed.
 #[cfg(any(feature = "dynamodb", feature = "postgres"))]
 pub(crate) fn may_commit(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> bool {
     is_held(mark, request, now) && mark.is_some_and(|mark| superseded(mark, order).is_none())
@@ -261,7 +266,7 @@ fn is_held(mark: Option<&Mark>, request: &SettleRequest, now: Timestamp) -> bool
     mark.and_then(|mark| mark.holder).is_some_and(|holder| holder.owner == request.owner)
 }
 
-/// The mark after a settle made at `now` was applied to its record; `None` if there is nothing to write.
+/// Returns the mark after a settle made at `now` was applied to its record, or `None` if there is nothing to write.
 pub(crate) fn settled(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> Option<Mark> {
     let owner = Some(request.owner);
     match request.settlement {
@@ -278,11 +283,11 @@ pub(crate) fn settled(mark: Option<&Mark>, request: &SettleRequest, order: &Orde
     }
 }
 
-/// The mark after an amendment made at `now` was applied to its record; `None` if there is nothing to write.
+/// Returns the mark after an amendment made at `now` was applied to its record, or `None` if there is nothing to write.
 ///
 /// # Errors
 ///
-/// As of [`check_version`].
+/// Those of [`check_version`].
 pub(crate) fn amended(mark: Option<&Mark>, request: &AmendRequest, now: Timestamp) -> Result<Option<Mark>, Error> {
     let (Some(order), Amendment::Settle { outcome, .. }) = (request.order(), &request.amendment) else {
         return Ok(None);
@@ -293,7 +298,8 @@ pub(crate) fn amended(mark: Option<&Mark>, request: &AmendRequest, now: Timestam
     Ok(ended(mark, &request.key, request.read.owner, Some(*outcome), &order, now))
 }
 
-/// The mark after the claim of `owner` has ended with this outcome, or was released without one; `None` if there is nothing to write.
+/// Returns the mark after the claim of `owner` has ended with this outcome, or was released without one. Returns `None`
+/// if there is nothing to write.
 fn ended(
     mark: Option<&Mark>,
     key: &KeyHash,
@@ -338,7 +344,7 @@ mod tests {
         KeyHash::from_bytes([number; 32])
     }
 
-    /// A mark with so many operations in doubt, at 10, 20 and so on, and a lapsed holder behind them.
+    /// Returns a mark with `listed` operations in doubt, at 10, 20 and so on, and a lapsed holder behind them.
     fn mark(listed: u8) -> Mark {
         let doubt = |number| Doubt { key: Some(key(number)), sequence: (10 * u64::from(number)).into() };
         let holder = Holder {
@@ -406,7 +412,7 @@ mod tests {
             assert_eq!(begins_to_merge(Some(&before), NOW), merges, "{listed}");
             let after = claimed_after(&before);
             assert_eq!(after.doubt.len(), usize::from(listed + 1).min(MAX_DOUBT), "{listed}");
-            // Of those that merge, the greatest sequence stands for all.
+            // The greatest sequence of the merged operations represents them all.
             let merged = u64::from(listed) + 2 - MAX_DOUBT.min(usize::from(listed) + 1) as u64;
             let expected = if merges { (None, merged) } else { (Some(key(1)), 1) };
             assert_eq!(

@@ -1,8 +1,8 @@
-//! The protocol's rules for claims and settles, as every store applies them.
+//! The protocol's rules for claims and settles, which every store applies.
 //!
-//! A store that can evaluate them where the record is (a condition, a script, a statement) does so and uses these
-//! functions to explain a refusal. One that replaces a record only if nobody has changed it since it was read decides by
-//! [`claim`] and [`settle`].
+//! A store that can evaluate them at the record (in a condition, a script or a statement) does so, and uses these
+//! functions to explain a refusal. A store that replaces a record only if it has not changed since it was read decides
+//! by [`claim`] and [`settle`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,23 +22,23 @@ mod amending;
 pub(in crate::store) use amending::amend_record;
 pub use amending::{amend, check_amendment, explain_amendment};
 
-/// What a request makes of the record of its key.
+/// The change that a request makes to the record of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It stays as it is.
+    /// The record stays unchanged.
     Keep,
-    /// This takes its place.
+    /// This record replaces it.
     Put(Box<Record>),
-    /// It is deleted.
+    /// The record is deleted.
     Delete,
 }
 
-/// What a claim makes of the record that exists, if one does, and the answer to it. The answer holds only if the change is
-/// applied to that very record.
+/// Decides a claim, based on the record that exists, if any. Returns the change and the result, which holds only if the
+/// change is applied to that very record.
 ///
 /// # Errors
 ///
-/// As of [`judge`]; [`ErrorKind::Config`], permanent, for a request with an order, which these rules do not keep.
+/// Those of [`judge`]. [`ErrorKind::Config`], permanent, for a request with an order, which these rules do not support.
 pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Result<(Change, Claimed), Error> {
     refuse_order(request.order())?;
     Ok(match record.map_or(Ok(Judgement::Free), |record| judge(record, request, now))? {
@@ -51,12 +51,12 @@ pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) ->
     })
 }
 
-/// What a settle makes of the record that exists, if one does, and the answer to it. The answer holds only if the change is
-/// applied to that very record.
+/// Decides a settle, based on the record that exists, if any. Returns the change and the result, which holds only if
+/// the change is applied to that very record.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`], permanent, for a request with an order, which these rules do not keep.
+/// [`ErrorKind::Config`], permanent, for a request with an order, which these rules do not support.
 pub fn settle(record: Option<&Record>, request: &SettleRequest, now: Timestamp) -> Result<(Change, Settled), Error> {
     refuse_order(request.order())?;
     let Some(mut settled) = record.filter(|record| may_settle(request, record, now)).cloned() else {
@@ -72,7 +72,8 @@ fn refuse_order(order: Option<&Order>) -> Result<(), Error> {
     order.map_or(Ok(()), |_| Err(Error::config("the store keeps no order, which an operation with `ordered_by` needs")))
 }
 
-/// The record of a claim that is granted at `now`, and the grant. An expired record still says what the claim replaced.
+/// Returns the record of a claim that is granted at `now`, and the grant. The prior status may be that of an expired
+/// record.
 pub(crate) fn claimed(replaced: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> (Record, Grant) {
     let grant = Grant {
         lease_until: now.after(request.lease),
@@ -99,7 +100,7 @@ pub(crate) fn claimed(replaced: Option<&Record>, request: &ClaimRequest, now: Ti
     (record, grant)
 }
 
-/// Applies a settle at `now` to its record. `None` if the record is to be deleted.
+/// Applies a settle at `now` to its record. Returns `None` if the record is to be deleted.
 pub(crate) fn apply(record: &mut Record, request: &SettleRequest, now: Timestamp) -> Option<Settled> {
     match resolved(&request.settlement, now) {
         Resolved::Record { status, result, expiration, settled_at } => {
@@ -125,7 +126,7 @@ pub(crate) fn apply(record: &mut Record, request: &SettleRequest, now: Timestamp
     Some(Settled::Done { found: None })
 }
 
-/// A settlement whose durations have become times.
+/// A settlement whose durations are resolved to times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Resolved<'a> {
     Record {
@@ -138,7 +139,7 @@ pub(crate) enum Resolved<'a> {
     Release,
     HandBack {
         settled_at: Timestamp,
-        /// The attempt on record, its release, and its release after the hand-back; `None` if nothing is known of a release.
+        /// The recorded attempt, its release, and its release after the hand-back, or `None` if no release is known.
         #[cfg_attr(
             not(feature = "dynamodb"),
             expect(dead_code, reason = "other stores replace the record, or read it themselves")
@@ -148,8 +149,8 @@ pub(crate) enum Resolved<'a> {
     Renew(Renewal),
 }
 
-/// Returns which attempt of the record is released after its claim is handed back. The claim that a release was for passes it on to
-/// the next claim; other claims leave it as it is.
+/// Returns the attempt of the record that is released after its claim is handed back. The claim that a release was
+/// meant for passes it on to the next claim. Other claims leave it unchanged.
 pub(crate) fn release_after_hand_back(record: &Record) -> Option<u64> {
     record
         .released
@@ -162,7 +163,7 @@ pub(crate) struct Renewal {
     pub(crate) lease_until: Timestamp,
     /// In seconds.
     pub(crate) expiration: u64,
-    /// The earliest lease on record that may be renewed. Others may take over an earlier one.
+    /// The earliest recorded lease that may be renewed. Others may take over an earlier one.
     pub(crate) lapsed: Timestamp,
     skew_margin: Duration,
 }
@@ -187,7 +188,8 @@ pub(crate) fn resolved(settlement: &Settlement, now: Timestamp) -> Resolved<'_> 
 }
 
 impl Renewal {
-    /// Raises the times to those on record: a copy of an older renewal may arrive after a newer one was applied.
+    /// Raises the times to those on record, because a copy of an older renewal may arrive after a newer one was
+    /// applied.
     pub(crate) fn raised_to(self, record: &Record) -> Self {
         let lease_until = record.lease_until.map_or(self.lease_until, |stored| stored.max(self.lease_until));
         let expiration = self.expiration.max(lapses(lease_until, self.skew_margin).seconds_rounded_up());
@@ -196,12 +198,12 @@ impl Renewal {
     }
 }
 
-/// What an existing record means for a claim.
+/// The meaning of an existing record for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// The record may be replaced: it has expired, or it is an abandoned claim and may be taken over.
+    /// The record may be replaced, because it has expired or is an abandoned claim that may be taken over.
     Free,
-    /// The record is this very claim: an earlier request was applied and its answer lost.
+    /// The record belongs to this very claim. An earlier request was applied and its response lost.
     Mine(Grant),
     /// The claim is refused.
     Refused(Refusal),
@@ -216,11 +218,12 @@ pub enum Judgement {
 ///   the record has lapsed. Payloads of different versions are not compared.
 /// * **C3** COMPLETED: the result is replayed.
 /// * **C4** FAILED: the failure is replayed.
-/// * **C5** INPROGRESS under the request's own token, and not lapsed or not to be taken over: granted, as the record says. A lapsed
-///   record under its own token is taken over (C7), because the condition of a claim's write does not name the owner.
+/// * **C5** INPROGRESS under the request's own token, and not lapsed or not to be taken over: granted, with the values
+///   on record. A lapsed record under its own token is taken over (C7), because the condition of a claim's write does
+///   not name the owner.
 /// * **C6** INPROGRESS, and not lapsed or without a lease: in progress.
 /// * **C7** Lapsed: free if the request allows a takeover, or if an operator has released this attempt
-///   ([`released`](Record::released)); else abandoned.
+///   ([`released`](Record::released)). Otherwise abandoned.
 ///
 /// # Errors
 ///
@@ -230,7 +233,7 @@ pub fn judge(record: &Record, request: &ClaimRequest, now: Timestamp) -> Result<
     judge_for(record, &Claimant { owner: Some(request.owner), fingerprint, skew_margin, takeover, result_data }, now)
 }
 
-/// Who asks for a key: what the rules need to know of a claim, made or intended.
+/// The properties that the rules need of a claim, made or intended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant {
     /// `None` for a claim that is not made yet.
@@ -241,7 +244,7 @@ pub(crate) struct Claimant {
     pub(crate) result_data: ResultData,
 }
 
-/// [`judge`] for a claim that may not be made yet.
+/// Applies [`judge`] to a claim that may not be made yet.
 pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) -> Result<Judgement, Error> {
     if is_expired(record, now) {
         return Ok(Judgement::Free);
@@ -263,7 +266,7 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
             };
             let is_lapsed = has_lapsed(lease_until, claimant.skew_margin, now);
             let is_mine = claimant.owner.is_some() && record.owner == claimant.owner;
-            // Without a first attempt nobody can have released it.
+            // Without a first attempt there is nothing to release.
             let is_released = attempt > 0 && record.released == Some(attempt);
             match claimant.takeover {
                 _ if is_lapsed && is_released => Judgement::Free,
@@ -279,7 +282,7 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
     })
 }
 
-/// Returns the state of another payload's operation, for a claim that is refused its key.
+/// Returns the state of the operation that owns the key, for a claim with a different payload.
 fn mismatch_state(record: &Record, skew_margin: Duration, now: Timestamp) -> MismatchState {
     let Record { status, lease_until, attempt, .. } = *record;
     match (status, lease_until) {
@@ -291,21 +294,24 @@ fn mismatch_state(record: &Record, skew_margin: Duration, now: Timestamp) -> Mis
     }
 }
 
-/// Whether the lease and the margin have both passed at `now`.
+/// Returns whether the lease and the margin have both passed at `now`.
 pub(in crate::store) fn has_lapsed(lease_until: Timestamp, skew_margin: Duration, now: Timestamp) -> bool {
     lease_until < now.before(skew_margin)
 }
 
-/// Whether the record counts as absent at `now`.
+/// Returns whether the record counts as absent at `now`.
 pub(crate) fn is_expired(record: &Record, now: Timestamp) -> bool {
     record.expiration.is_some_and(|expiration| expiration <= now.seconds_rounded_down())
 }
 
-/// Whether a settle that is made at `now` may change the record: it is in progress under the request's owner.
+/// Returns whether a settle made at `now` may change the record, that is, whether it is in progress under the request's
+/// owner.
 ///
-/// * A release that deletes the record also needs it to show no earlier claim: a copy of it that arrives late, after a
-///   late copy of its claim has taken over from another, would forget that an outcome was lost.
-/// * A renewal also needs the lease and the margin not to have passed: it would revive a claim whose holder has stopped.
+/// * A release that deletes the record also requires that the record shows no earlier claim. Otherwise a late copy of
+///   it could arrive after a late copy of its claim has taken over from another, and erase the fact that an outcome was
+///   lost.
+/// * A renewal also requires that the lease and the margin have not passed, because it would revive a claim whose
+///   holder has stopped.
 pub(crate) fn may_settle(request: &SettleRequest, record: &Record, now: Timestamp) -> bool {
     let is_allowed = match request.settlement {
         Settlement::Release => record.prior_status != Some(Status::InProgress),
@@ -315,8 +321,8 @@ pub(crate) fn may_settle(request: &SettleRequest, record: &Record, now: Timestam
     is_allowed && record.status == Status::InProgress && record.owner == Some(request.owner)
 }
 
-/// Whether a settle whose condition failed turns out to have been applied before: the record shows the request's owner
-/// and the state that was wanted. A release wants anything but INPROGRESS under its own token.
+/// Returns whether a settle whose condition failed had been applied before, so that the record shows the request's
+/// owner and the wanted state. A release wants anything but INPROGRESS under its own token.
 fn is_settled(request: &SettleRequest, current: Option<&Record>) -> bool {
     let mine = |status| current.is_some_and(|record| record.owner == Some(request.owner) && record.status == status);
     match request.settlement {
@@ -326,11 +332,11 @@ fn is_settled(request: &SettleRequest, current: Option<&Record>) -> bool {
     }
 }
 
-/// What a settle whose condition failed means, by what was found instead of the record that it wanted to change.
+/// Explains a settle whose condition failed, based on the record that was found instead.
 ///
 /// # Errors
 ///
-/// Those of `found`, unless the record cannot be understood: that is not this owner's, since a newer deployment has claimed
+/// Those of `found`, except for an unreadable record. That is not this owner's, because a newer deployment has claimed
 /// the key.
 pub fn explain_settle(request: &SettleRequest, found: Result<Option<Record>, Error>) -> Result<Settled, Error> {
     let current = match found {
@@ -343,8 +349,8 @@ pub fn explain_settle(request: &SettleRequest, found: Result<Option<Record>, Err
     Ok(Settled::LeaseLost { current: current.map(Box::new) })
 }
 
-/// The expiration, in seconds, of a record that is claimed or renewed at `now`: after `retention`, but never before the
-/// lease and the margin have passed.
+/// Returns the expiration, in seconds, of a record that is claimed or renewed at `now`: after `retention`, but never
+/// before the lease and the margin have passed.
 pub(crate) fn in_progress_expiration(
     now: Timestamp,
     lease_until: Timestamp,
@@ -354,7 +360,7 @@ pub(crate) fn in_progress_expiration(
     now.after(retention).max(lapses(lease_until, skew_margin)).seconds_rounded_up()
 }
 
-/// When a lease is over for others: the first millisecond after it and the margin for clocks.
+/// Returns the time at which a lease is over for others: the first millisecond after the lease and the clock margin.
 pub(crate) fn lapses(lease_until: Timestamp, skew_margin: Duration) -> Timestamp {
     lease_until.after(skew_margin).after(Duration::from_millis(1))
 }
@@ -368,7 +374,7 @@ pub(crate) fn check_version(record: &Record, operation: &'static str) -> Result<
 
 /// # Errors
 ///
-/// As of [`check_version`].
+/// Those of [`check_version`].
 pub(crate) fn known_version(what: &'static str, version: u32, operation: &'static str) -> Result<(), Error> {
     if version <= NEWEST_KNOWN_VERSION {
         return Ok(());

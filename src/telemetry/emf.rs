@@ -1,4 +1,4 @@
-//! Metrics in CloudWatch's embedded metric format: JSON lines on standard output, which CloudWatch makes metrics of.
+//! Metrics in CloudWatch's embedded metric format, as JSON lines on standard output.
 
 use std::{
     borrow::Cow,
@@ -19,12 +19,12 @@ use crate::{
     },
 };
 
-/// An array in a metric holds this many values at most.
+/// The maximum number of values of a metric in one line.
 const MAX_VALUES: usize = 100;
 
-/// An [`Observer`] that writes metrics in CloudWatch's
-/// [embedded metric format](https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html):
-/// one line for each invocation and operation, and more only if a metric has over 100 values.
+/// An [`Observer`] that writes metrics in CloudWatch's [embedded metric
+/// format](https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html).
+/// It writes one line for each invocation and operation, or more if a metric has over 100 values.
 ///
 /// ```
 /// use lambda_once::{Idempotency, MemoryStore, telemetry::Emf};
@@ -34,35 +34,36 @@ const MAX_VALUES: usize = 100;
 /// # drop(once); Ok(()) }
 /// ```
 ///
-/// Dimensions: `Function`, which is `AWS_LAMBDA_FUNCTION_NAME` (else `local`), and `Operation`, the operation's name in logs.
+/// The dimensions are `Function`, which is `AWS_LAMBDA_FUNCTION_NAME` (default: `local`), and `Operation`, the
+/// operation's name in logs.
 ///
-/// | metric | unit | what |
+/// | metric | unit | description |
 /// |---|---|---|
-/// | `Operations` | count | operations that were told, duplicates included |
-/// | `DuplicatesSaved` | count | of them, those that were recognized as done before |
+/// | `Operations` | count | observed operations, including duplicates |
+/// | `DuplicatesSaved` | count | operations that were recognized as done before |
 /// | `Executed`, `TookOver`, `Replayed`, … | count | outcomes: the names of [`OutcomeKind`], with `FailedTransient`, `FailedPermanent` and `FailedUnknown` for failures, `Panicked` and `Cancelled` for interruptions |
-/// | `Takeovers` | count | claims that took over another one, however they ended |
-/// | `Errors` | count | operations whose outcome could not be decided: trouble with the store, a missing key and so on |
-/// | `StoreErrors` | count | of `Errors`, those of the store: it refused, failed or did not answer. Alarm on any |
-/// | `ClaimTime`, `HandlerTime`, `SettleTime` | milliseconds | a value for each operation that has it |
-/// | `LeaseRemaining` | milliseconds | how much of the lease was left when the handler ended |
+/// | `Takeovers` | count | claims that took over another one, regardless of their outcome |
+/// | `Errors` | count | operations without an outcome because of an error, such as a store error or a missing key |
+/// | `StoreErrors` | count | the part of `Errors` for which the store refused, failed or did not respond. Set an alarm on any |
+/// | `ClaimTime`, `HandlerTime`, `SettleTime` | milliseconds | one value per operation that has it |
+/// | `LeaseRemaining` | milliseconds | the time left of the lease when the handler ended |
 /// | `StoreCalls` | count | calls to the store |
 ///
-/// `Operations` and `DuplicatesSaved` are in the first line of each invocation and operation, so that an alarm has data. Of the others
-/// there is only what occurred. A line holds no payload, and no key.
+/// `Operations` and `DuplicatesSaved` are in the first line of each invocation and operation, so that alarms have data.
+/// Other metrics are written only if they have values. A line contains no payload and no key.
 ///
-/// A line is written when a batch, a request, an invocation or a single operation is over. Operations within a handler of another
-/// of this engine's services are written with that.
+/// A line is written at the end of a batch, a request, an invocation or a single operation. Operations within a handler
+/// of another service of this engine are written with that service.
 pub struct Emf {
     namespace: Cow<'static, str>,
     function: Cow<'static, str>,
     write: Box<dyn Fn(&str) + Send + Sync>,
-    /// By operation: what has not been written yet.
+    /// The unwritten metrics, by operation.
     metrics: Mutex<BTreeMap<String, Metrics>>,
 }
 
 impl Emf {
-    /// Metrics in this namespace, of the function that `AWS_LAMBDA_FUNCTION_NAME` names, on standard output.
+    /// Creates metrics in this namespace on standard output, for the function named by `AWS_LAMBDA_FUNCTION_NAME`.
     pub fn new(namespace: impl Into<Cow<'static, str>>) -> Self {
         let function = std::env::var("AWS_LAMBDA_FUNCTION_NAME").ok().filter(|name| !name.is_empty());
         Self {
@@ -73,14 +74,14 @@ impl Emf {
         }
     }
 
-    /// The value of the dimension `Function`.
+    /// Sets the value of the dimension `Function`.
     #[must_use]
     pub fn function(mut self, function: impl Into<Cow<'static, str>>) -> Self {
         self.function = function.into();
         self
     }
 
-    /// Writes each line by this function instead, without a line break: to an agent, say, or in a test.
+    /// Sets a function that writes each line, without a line break, instead of standard output. For agents and tests.
     #[must_use]
     pub fn writer(mut self, write: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.write = Box::new(write);
@@ -198,19 +199,19 @@ impl Metrics {
         self.times.iter().any(|(_, values)| !values.is_empty())
     }
 
-    /// The values that the next line has room for.
+    /// Returns the values that fit in the next line.
     fn next_values(&mut self) -> Vec<(&'static str, Vec<f64>)> {
         let times = self.times.iter_mut().filter(|(_, values)| !values.is_empty());
         times.map(|(name, values)| (*name, values.drain(..values.len().min(MAX_VALUES)).collect())).collect()
     }
 }
 
-/// To the microsecond.
+/// Returns milliseconds with a resolution of a microsecond.
 fn milliseconds(time: &Duration) -> f64 {
     u32::try_from(time.as_micros()).map_or(f64::from(u32::MAX), f64::from) / 1_000.0
 }
 
-/// The name of the metric that counts an outcome.
+/// Returns the name of the metric that counts an outcome.
 const fn name(outcome: OutcomeKind) -> &'static str {
     match outcome {
         OutcomeKind::Executed => "Executed",

@@ -23,9 +23,20 @@
 //! SQS message that has one: the trace that its sender has begun), so that what the handler logs says which record it is about.
 //! A handler of several records at once runs in a span `records` with their `count`.
 //!
-//! At *debug* there are `batch`, `process` around `record` or `records`, `operation`, `request`, `invocation`, and `call` for a call
-//! to the store, with the names of OpenTelemetry's [semantic conventions](https://opentelemetry.io/docs/specs/semconv/).
-//! `docs/observability.md` lists them.
+//! The other spans are at *debug*, with the names of OpenTelemetry's
+//! [semantic conventions](https://opentelemetry.io/docs/specs/semconv/):
+//!
+//! | span | name and kind in a trace | attributes |
+//! |---|---|---|
+//! | `batch` | `process sqs` (the operation's name), consumer | `messaging.system`, `messaging.destination.name` (if all records have the same), `messaging.operation.name`, `messaging.operation.type`, `messaging.batch.message_count`, `faas.trigger`, `faas.invocation_id` |
+//! | `process`, around `record` or `records` | `process orders` (the name of the queue, topic or stream), consumer | the same without the count and `faas.*`; `messaging.message.id`, `messaging.destination.partition.id`. Around `records` with the count |
+//! | `operation`, `request`, `invocation` | the operation's name, internal | `key` (its hash), `attempt`, `outcome`; `faas.invocation_id` of an invocation |
+//! | `call`, to the store | `claim idempotency` (the table's name), `BATCH complete idempotency`; client | `db.system.name`, `db.collection.name`, `db.operation.name`, `db.operation.batch.size` |
+//!
+//! The status is *error*, with `error.type` (an [`ErrorKind`](crate::ErrorKind) or an outcome), of a `call` of which a request failed,
+//! of a `process` whose handler failed, of a `batch` that returns an error, and of an operation that ends in an error or whose outcome
+//! is lost or left open. A `call` may take several requests, or none if a `CachedStore` has every result. EventBridge's events do not
+//! name their bus.
 //!
 //! # Events
 //!

@@ -1,4 +1,4 @@
-//! Observers: what happened to each operation, as one typed event.
+//! Observers, which receive one typed event per operation.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -8,56 +8,57 @@ use crate::{
     record::{Difference, KeyHash},
 };
 
-/// How an operation came to the engine.
+/// The entry point of an operation into the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EntryPoint {
-    /// By [`Idempotency::operation`](crate::Idempotency::operation).
+    /// A call of [`Idempotency::operation`](crate::Idempotency::operation).
     Operation,
-    /// As a record of a batch.
+    /// A record of a batch.
     Batch,
-    /// As an HTTP request.
+    /// An HTTP request.
     Http,
-    /// As a whole invocation.
+    /// A whole invocation.
     Invocation,
 }
 
-/// What happened to an operation.
+/// The outcome and measurements of an operation.
 ///
-/// Times are wall-clock times. What did not happen has none: a duplicate has no handler's time, and an operation that was not
-/// claimed no claim's.
+/// Times are wall-clock times. They are `None` for steps that did not happen: a duplicate has no handler time, and an
+/// unclaimed operation no claim time.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OperationEvent<'a> {
-    /// How it came.
+    /// The operation's entry point.
     pub entry_point: EntryPoint,
-    /// Its name in logs: that of the engine, if it has one, and that of the operation or the kind of service.
+    /// The operation's name in logs: that of the engine, if it has one, and that of the operation or the kind of
+    /// service.
     pub operation: &'a str,
-    /// Its outcome, or the kind of the error that kept it from being decided.
+    /// The operation's outcome, or the kind of the error that prevented one.
     pub outcome: Result<OutcomeKind, ErrorKind>,
-    /// The parts in which its payload differs from that on record, if its outcome is
-    /// [`Mismatch`](OutcomeKind::Mismatch) and they are known.
+    /// The known parts in which its payload differs from the stored one, if its outcome is
+    /// [`Mismatch`](OutcomeKind::Mismatch).
     pub difference: Difference,
-    /// The hash of its key, as the store has it; `None` if it ran unprotected, or if it has none.
+    /// The stored hash of its key. `None` if it ran unprotected, or if it has no key.
     pub key: Option<KeyHash>,
-    /// How often the key has been granted, this grant included; 0 if nothing was granted.
+    /// The number of grants of the key so far, including this one. 0 if nothing was granted.
     pub attempt: u64,
-    /// Whether its claim took over another one that had ended without an outcome, however it ended itself.
+    /// Whether its claim took over another one that had ended without an outcome, regardless of its own outcome.
     pub took_over: bool,
-    /// How long the calls that claimed it took. One call may claim many records of a batch: each has its time.
+    /// The duration of the calls that claimed it. One call may claim many records of a batch, and counts for each.
     pub claim_time: Option<Duration>,
-    /// How long its handler ran; `None` also if that panicked or was cancelled.
+    /// The run time of its handler. `None` if the handler did not run, panicked or was cancelled.
     pub handler_time: Option<Duration>,
-    /// How long the calls that recorded its outcome took.
+    /// The duration of the calls that recorded its outcome.
     pub settle_time: Option<Duration>,
-    /// How much of its lease was left when the handler ended.
+    /// The time left of its lease when the handler ended.
     pub lease_remaining: Option<Duration>,
-    /// How many calls to the store were made for it. A call that it shares with others counts for each of them.
+    /// The number of store calls for it. A call shared with others counts for each of them.
     pub store_calls: u32,
 }
 
 impl OperationEvent<'_> {
-    /// The outcome's name, as in logs: [`OutcomeKind::as_str`] or [`ErrorKind::as_str`].
+    /// Returns the outcome's name, as in logs: [`OutcomeKind::as_str`] or [`ErrorKind::as_str`].
     pub const fn outcome_name(&self) -> &'static str {
         match self.outcome {
             Ok(outcome) => outcome.as_str(),
@@ -65,7 +66,7 @@ impl OperationEvent<'_> {
         }
     }
 
-    /// Whether it was recognized as done before, so that its effect was not repeated.
+    /// Returns whether it was recognized as done before, so that its effect was not repeated.
     pub const fn is_duplicate(&self) -> bool {
         match self.outcome {
             Ok(outcome) => outcome.is_replay(),
@@ -78,22 +79,23 @@ impl OperationEvent<'_> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EndEvent<'a> {
-    /// What has ended.
+    /// The entry point of the batch, request, invocation or operation.
     pub entry_point: EntryPoint,
-    /// Its name in logs.
+    /// The name of the operation in logs.
     pub operation: &'a str,
-    /// How many operations it had.
+    /// The number of operations.
     pub operations: usize,
-    /// How many calls to the store were made for all of them together.
+    /// The total number of store calls.
     pub store_calls: u32,
-    /// `true` inside another operation that the same observers see, such as an operation in the handler of a batch.
+    /// Whether it ended inside another operation that the same observers see, such as an operation in the handler of a
+    /// batch.
     pub is_nested: bool,
 }
 
-/// Is told of every operation of an engine: [`Builder::observer`](crate::Builder::observer).
+/// An observer of every operation of an engine. Set by [`Builder::observer`](crate::Builder::observer).
 ///
-/// It is called in the invocation, so it should not block. It changes nothing, even if it panics. A closure
-/// `Fn(&OperationEvent<'_>)` is one.
+/// It is called during the invocation, so it should not block. It affects no outcome, even if it panics. A closure
+/// `Fn(&OperationEvent<'_>)` implements it.
 ///
 /// ```
 /// use lambda_once::{Failure, Idempotency, MemoryStore, telemetry::OperationEvent};
@@ -106,14 +108,14 @@ pub struct EndEvent<'a> {
 /// # Ok(()) }
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// An operation has its outcome.
+    /// Called when an operation has an outcome.
     fn on_operation(&self, event: &OperationEvent<'_>);
 
-    /// A batch, a request, an invocation or a single operation is over, after its operations have been told. Not called if its
-    /// future is dropped before.
+    /// Called at the end of a batch, a request, an invocation or a single operation, after
+    /// [`on_operation`](Self::on_operation) for its operations. Not called if its future is dropped before.
     fn on_end(&self, _event: &EndEvent<'_>) {}
 
-    /// Returns what two engines that share an observer have in common.
+    /// Returns an address that is equal for engines that share an observer.
     #[doc(hidden)]
     fn address(&self) -> usize {
         std::ptr::from_ref(self).cast::<()>().addr()
@@ -167,7 +169,7 @@ impl Observers {
         self.each(|observer| observer.on_end(event));
     }
 
-    /// Whatever they do, it changes nothing.
+    /// Calls each observer. If one panics, the panic is logged.
     fn each(&self, tell: impl Fn(&dyn Observer)) {
         for observer in &self.0 {
             if catch_panic(|| tell(&**observer)).is_none() {

@@ -1,8 +1,8 @@
-//! Spans of operations and of calls to a store, named by OpenTelemetry's
-//! [semantic conventions](https://opentelemetry.io/docs/specs/semconv/).
+//! Spans of operations and store calls, named by OpenTelemetry's [semantic
+//! conventions](https://opentelemetry.io/docs/specs/semconv/).
 //!
-//! They are at *debug*. The macros evaluate their fields only where a subscriber wants them. Nothing asks `enabled!`: where one
-//! layer of `tracing-subscriber` has a filter of its own that says no, that layer then loses the next event.
+//! They are at *debug*. The macros evaluate their fields only if a subscriber needs them. `enabled!` is never used,
+//! because a layer of `tracing-subscriber` whose filter rejects that check would then lose the next event.
 
 use tracing::{Level, Span, field::Empty, level_filters::LevelFilter};
 
@@ -12,8 +12,8 @@ use crate::{
     store::{Database, Store},
 };
 
-/// Whether a subscriber may want this level. A disabled span of the macros still reaches the `log` crate at each poll, unlike
-/// [`Span::none`].
+/// Returns whether a subscriber may be interested in this level. A disabled span of the macros still reaches the `log`
+/// crate at each poll, unlike [`Span::none`].
 pub(crate) fn are_wanted(level: Level) -> bool {
     level <= LevelFilter::current()
 }
@@ -38,32 +38,32 @@ macro_rules! operation_span {
     };
 }
 
-/// An operation of [`Idempotency::operation`](crate::Idempotency::operation).
+/// Creates the span of an operation of [`Idempotency::operation`](crate::Idempotency::operation).
 pub(crate) fn operation(operation: &str) -> Span {
     operation_span!("operation", operation)
 }
 
-/// A request with an `Idempotency-Key`, inside the span that its server has for it.
+/// Creates the span of a request with an `Idempotency-Key`, inside the server's span.
 #[cfg(feature = "http")]
 pub(crate) fn request(operation: &str) -> Span {
     operation_span!("request", operation)
 }
 
-/// An invocation with a result that is stored, inside the span that the runtime has for it.
+/// Creates the span of an invocation with a stored result, inside the runtime's span.
 #[cfg(feature = "invocation")]
 pub(crate) fn invocation(operation: &str, context: &lambda_runtime::Context) -> Span {
     let id = &context.request_id;
     operation_span!("invocation", operation, faas.invocation_id = id)
 }
 
-/// The current span, if it is that of an operation.
+/// Returns the current span, if it belongs to an operation.
 fn current() -> Option<Span> {
     let span = are_wanted(Level::DEBUG).then(Span::current)?;
     let is_ours = span.metadata()?.target() == "lambda_once" && span.has_field("outcome");
     is_ours.then_some(span)
 }
 
-/// Adds the outcome to the current span, if it is that of an operation.
+/// Adds the outcome to the current span, if it belongs to an operation.
 pub(crate) fn conclude(key: Option<KeyHash>, attempt: u64, outcome: &'static str, level: Level) {
     let Some(span) = current() else { return };
     span.record("outcome", outcome);
@@ -78,8 +78,8 @@ pub(crate) fn conclude(key: Option<KeyHash>, attempt: u64, outcome: &'static str
     }
 }
 
-/// Adds to the current span that a request runs without its claim. Exporters make errors of spans with events at *error*, such
-/// as that of the store's trouble.
+/// Notes in the current span that a request runs without its claim. This sets the status, because exporters otherwise
+/// mark spans with *error* events, such as that of the store error, as failed.
 #[cfg(feature = "http")]
 pub(crate) fn conclude_unprotected(key: KeyHash) {
     conclude(Some(key), 0, "unprotected", Level::WARN);
@@ -88,12 +88,12 @@ pub(crate) fn conclude_unprotected(key: KeyHash) {
     }
 }
 
-/// A number as OpenTelemetry has them: exporters make texts of unsigned ones.
+/// Converts a number for OpenTelemetry, because exporters write unsigned numbers as text.
 pub(crate) fn integer(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A call to a store, for so many requests.
+/// Creates the span of a store call with this number of requests.
 pub(crate) fn call(store: &dyn Store, operation: &'static str, requests: usize) -> Span {
     if !are_wanted(Level::DEBUG) {
         return Span::none();
@@ -117,7 +117,7 @@ fn target_of(database: Database<'_>) -> &str {
     database.collection.unwrap_or(database.system)
 }
 
-/// Adds to the span of a call the first error among its answers.
+/// Adds the first error of a call's results to its span.
 pub(crate) fn answered<'a>(span: &Span, error: impl FnOnce() -> Option<&'a Error>) {
     if !span.is_disabled()
         && let Some(error) = error()
@@ -126,7 +126,7 @@ pub(crate) fn answered<'a>(span: &Span, error: impl FnOnce() -> Option<&'a Error
     }
 }
 
-/// Marks a span as that of something that failed.
+/// Marks a span as failed.
 pub(crate) fn fail(span: &Span, error: &'static str) {
     span.record("otel.status_code", "ERROR").record("error.type", error);
 }

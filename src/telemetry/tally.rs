@@ -1,7 +1,7 @@
-//! Counts and times calls while an operation, a request or a batch is under way, for observers.
+//! Counts and times the store calls of an operation, a request or a batch, for observers.
 //!
-//! An engine with observers asks its store through [`TalliedStore`]. That notes each call in the tally of whatever is being
-//! polled, so that nothing of it passes through the engine, and an engine without observers pays nothing.
+//! An engine with observers calls its store through [`TalliedStore`], which notes each call in the tally of the future
+//! that is being polled. The engine need not pass the tally on, and an engine without observers has no cost.
 
 use std::{
     cell::RefCell,
@@ -29,14 +29,14 @@ use crate::{
 };
 
 thread_local! {
-    /// The tally of what is being polled on this thread.
+    /// The tally of the future that is being polled on this thread.
     static CURRENT: RefCell<Option<Arc<Tally>>> = const { RefCell::new(None) };
 }
 
-/// What was counted and timed.
+/// The counts and times of an operation, a request or a batch.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// The observers that are told of it.
+    /// The observers that receive them.
     observers: Observers,
     counts: Mutex<Counts>,
 }
@@ -48,7 +48,7 @@ struct Counts {
     keys: HashMap<KeyHash, KeyTally>,
 }
 
-/// What was counted and timed of one key.
+/// The counts and times of one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeyTally {
     pub(crate) store_calls: u32,
@@ -66,12 +66,12 @@ impl Tally {
         Self { observers, counts: Mutex::default() }
     }
 
-    /// Returns whether the observers are all told of the end of whatever is being polled.
+    /// Returns whether all these observers are notified of the end of the current tally.
     pub(crate) fn tells(observers: &Observers) -> bool {
         Self::current().is_some_and(|tally| tally.observers.include(observers))
     }
 
-    /// That of what is being polled, if it has one.
+    /// Returns the tally of the future that is being polled, if it has one.
     pub(crate) fn current() -> Option<Arc<Self>> {
         CURRENT.with_borrow(Option::clone)
     }
@@ -88,14 +88,14 @@ impl Tally {
         self.counts().operations += 1;
     }
 
-    /// How many operations there were, and how many calls to the store.
+    /// Returns the number of operations, and of store calls.
     pub(crate) fn totals(&self) -> (usize, u32) {
         let counts = self.counts();
         (counts.operations, counts.store_calls)
     }
 }
 
-/// The handler of this key has returned after `time`, at `now`.
+/// Notes that the handler of this key has returned after `time`, at `now`.
 pub(crate) fn handled(key: KeyHash, time: Duration, now: Timestamp) {
     let Some(tally) = Tally::current() else { return };
     let mut counts = tally.counts();
@@ -105,7 +105,7 @@ pub(crate) fn handled(key: KeyHash, time: Duration, now: Timestamp) {
 }
 
 pin_project! {
-    /// A future with a tally of its own, if it is to have one.
+    /// A future, optionally with a separate tally.
     pub(crate) struct Tallied<F> {
         tally: Option<Arc<Tally>>,
         #[pin]
@@ -119,7 +119,7 @@ impl<F> Tallied<F> {
     }
 }
 
-/// Makes a tally the current one, or makes none the current one, until it is dropped.
+/// A guard that replaces the current tally, or removes it, until it is dropped.
 struct Entered(Option<Arc<Tally>>);
 
 impl Entered {
@@ -144,7 +144,7 @@ impl<F: Future> Future for Tallied<F> {
     }
 }
 
-/// Awaits a call to a store that may count it as well, as that of an engine with observers does.
+/// Awaits a call to a store that may also count it, such as the store of an engine with observers.
 async fn counted_once<T>(mut call: BoxFuture<'_, T>) -> T {
     poll_fn(|context| {
         let _entered = Entered::by(None);
@@ -153,10 +153,10 @@ async fn counted_once<T>(mut call: BoxFuture<'_, T>) -> T {
     .await
 }
 
-/// A call that is under way. It is counted and timed when it is answered, or when it is dropped without an answer: an outage of
+/// A pending call. It is counted and timed when it ends, or when it is dropped without a result, so that an outage of
 /// the store shows in the times of such calls.
 struct Call<'a, Q> {
-    /// The tally of whatever made the call. Its future may be dropped outside of that.
+    /// The tally of the caller. The future may be dropped outside of it.
     tally: Option<Arc<Tally>>,
     begun: Instant,
     requests: &'a [Q],

@@ -1,4 +1,4 @@
-//! The clock of tests.
+//! A clock for tests.
 
 use std::{
     sync::OnceLock,
@@ -7,8 +7,8 @@ use std::{
 
 use crate::clock::{Clock, Timestamp};
 
-/// A clock that follows tokio's: it shows the real time where a test lets that pass, and in a test with paused time moves
-/// with `tokio::time::advance`, and with whatever is waited for. All its instances show the same time.
+/// A clock that follows tokio's. It shows the real time unless a test pauses tokio's time. With paused time it advances
+/// with `tokio::time::advance` and with timers that are awaited. All instances show the same time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,7 +28,7 @@ impl Clock for TokioClock {
         static START: OnceLock<(Instant, SystemTime)> = OnceLock::new();
         let (start, time) = *START.get_or_init(|| (Instant::now(), SystemTime::now()));
         let now = tokio::time::Instant::now().into_std();
-        // A test's time may have been paused before this clock was looked at for the first time.
+        // A test may have paused its time before the first use of this clock.
         let time = match now.checked_duration_since(start) {
             Some(since) => time + since,
             None => time - start.duration_since(now),

@@ -21,7 +21,7 @@ use crate::{
     store::Grant,
 };
 
-/// The context of an invocation that has this much time left, by the [`TokioClock`].
+/// Makes the context of an invocation with this much time left by the [`TokioClock`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,8 +40,8 @@ pub fn context(time_left: Duration) -> Context {
     context
 }
 
-/// An event for an [`InvocationLayer`](crate::invocation::InvocationLayer), as `lambda_runtime` gives it: with this payload, in
-/// an invocation that has [a minute left](TIME_LEFT).
+/// Makes an event for an [`InvocationLayer`](crate::invocation::InvocationLayer) as `lambda_runtime` passes it, with
+/// this payload, in an invocation with [a minute left](TIME_LEFT).
 ///
 /// # Panics
 ///
@@ -63,11 +63,11 @@ pub fn event<V: Serialize + ?Sized>(payload: &V) -> LambdaEvent<Box<RawValue>> {
     LambdaEvent::new(payload, context(TIME_LEFT))
 }
 
-/// A first claim on `key`, of an invocation that has a minute left. No store knows of it.
+/// Makes a first claim on `key`, of an invocation with a minute left. It is in no store.
 ///
 /// # Panics
 ///
-/// If the key is none, as for [`Idempotency::operation`](crate::Idempotency::operation).
+/// If the key is missing, as for [`Idempotency::operation`](crate::Idempotency::operation).
 ///
 /// ```
 /// use lambda_once::testing;
@@ -83,14 +83,14 @@ pub fn claim<K: Serialize + ?Sized>(key: &K) -> Claim {
     Claim::new(hash, None, Owner::from_bytes([0; 16]), grant, window)
 }
 
-/// What a handler is told of its record: for calling it by itself. It runs under a [`claim`] on the record's id, in an
-/// invocation that has a minute left.
+/// Makes a record's context, for tests that call a handler directly. The handler runs under a [`claim`] on the record's
+/// id, in an invocation with a minute left.
 ///
 /// ```
 /// use lambda_once::{Failure, RecordContext, batch::RecordInfo, testing};
 ///
 /// async fn handle(order: &str, context: RecordContext) -> Result<bool, Failure> {
-///     // An earlier run may have got as far as this.
+///     // An earlier run may have reached this point.
 ///     Ok(context.took_over() && context.record().header("tenant") == Some("a"))
 /// }
 ///
@@ -118,9 +118,9 @@ fn window(context: &Context) -> Window {
     Window::new(TokioClock.now(), Deadline::from(context), &EngineSettings::default())
 }
 
-/// For tests that call a handler by itself; see [`record_context`].
+/// For tests that call a handler directly; see [`record_context`].
 impl RecordContext {
-    /// Sets another claim, whose stop point becomes the handler's. With `None` the handler runs unprotected.
+    /// Sets a different claim, whose stop point becomes the handler's. With `None` the handler runs unprotected.
     #[must_use]
     pub fn with_claim(mut self, claim: impl Into<Option<Claim>>) -> Self {
         self.claim = claim.into();
@@ -128,7 +128,7 @@ impl RecordContext {
         self
     }
 
-    /// The same in another invocation. The claim and the stop point stay as they are.
+    /// Sets the invocation's context. The claim and the stop point do not change.
     #[must_use]
     pub fn with_lambda(mut self, lambda: Context) -> Self {
         self.lambda = Arc::new(lambda);

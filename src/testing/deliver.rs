@@ -1,4 +1,4 @@
-//! Deliveries, one after the other or at once, and their outcomes.
+//! Sequential and concurrent deliveries of an event, and their outcomes.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use lambda_runtime::LambdaEvent;
 use super::{context, diagnosis::diagnose};
 use crate::batch::{BatchService, Handler, Processed, Source};
 
-/// How much time an invocation has left in which something is delivered here. So a claim that was left behind by one can be
-/// taken over 62 s after its beginning: a second after the deadline, and the skew margin.
+/// The time left of an invocation that delivers an event here. A claim that it leaves behind can be taken over 62 s
+/// after its beginning, one second after the deadline plus the skew margin.
 pub const TIME_LEFT: Duration = Duration::from_secs(60);
 
-/// An event that can be delivered again. The builders of this module make such; for a custom source a closure
-/// will do.
+/// An event that can be delivered repeatedly. The builders of this module make such events. For a custom source, use a
+/// closure.
 ///
 /// ```
 /// use lambda_once::testing::Redeliver;
@@ -22,11 +22,11 @@ pub const TIME_LEFT: Duration = Duration::from_secs(60);
 /// assert_eq!(tickets.delivery(1), tickets.delivery(2));
 /// ```
 pub trait Redeliver {
-    /// The event, as Lambda sends it.
+    /// The event as Lambda sends it.
     type Event;
 
-    /// The event as it comes in its first delivery, its second, and so on: the same records, with what the source changes
-    /// about them, such as the receive count.
+    /// Returns the event of the first delivery, the second, and so on. The records are the same, with the source's
+    /// changes to them, such as the receive count.
     fn delivery(&self, number: u32) -> Self::Event;
 }
 
@@ -50,15 +50,15 @@ pub struct Deliveries<R> {
 }
 
 impl<R> Deliveries<R> {
-    /// Asserts that each record's handler ran in one delivery at most, and that no record was reported.
+    /// Asserts that each record's handler ran in at most one delivery, and that no record was reported.
     ///
-    /// A record that is in progress in one delivery, or was skipped for that, may be reported by the other one: the queue
-    /// delivers it again, and it is replayed. A record that is [superseded](crate::Outcome::Superseded) has nothing left to do, and
-    /// counts as handled.
+    /// A record that is in progress in one delivery, or was skipped because of that, may be reported by the other one.
+    /// The queue delivers it again, and it is replayed. A [superseded](crate::Outcome::Superseded) record has nothing
+    /// left to do, and counts as processed.
     ///
     /// # Panics
     ///
-    /// If it was not so. The message lists the outcome of each record in each delivery, and what is wrong with it.
+    /// If this does not hold. The message lists the outcome of each record in each delivery, with its fault.
     #[track_caller]
     pub fn assert_once(&self) {
         if let Some(diagnosis) = diagnose(&self.first, &self.second) {
@@ -67,7 +67,7 @@ impl<R> Deliveries<R> {
     }
 }
 
-/// Delivers an event once, in an invocation that has [a minute left](TIME_LEFT). For another
+/// Delivers an event once, in an invocation with [a minute left](TIME_LEFT). For a different
 /// [context](super::context()) call [`BatchService::process`].
 ///
 /// ```
@@ -96,7 +96,7 @@ where
     nth(service, event, 1).await
 }
 
-/// Delivers an event, and then once more.
+/// Delivers an event twice, one delivery after the other.
 pub async fn deliver_twice<S, H, T, Args, E>(
     service: &BatchService<S, H, T, Args>,
     event: &E,
@@ -113,11 +113,11 @@ where
     Deliveries { first, second }
 }
 
-/// Delivers an event to two invocations at once. The second one begins when the first one waits for something: for its
-/// handlers, or for their outcomes to be recorded.
+/// Delivers an event to two concurrent invocations. The second one begins when the first one waits for its handlers or
+/// for the recording of their outcomes.
 ///
-/// Each record runs in one of them. The other one finds it done, and replays it, or in progress, and reports it or waits for it;
-/// [`Deliveries::assert_once`] allows each.
+/// Each record runs in one of them. In the other it is either done and replayed, or in progress and reported or waited
+/// for. [`Deliveries::assert_once`] allows each.
 pub async fn deliver_at_once<S, H, T, Args, E>(
     service: &BatchService<S, H, T, Args>,
     event: &E,

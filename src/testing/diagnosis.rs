@@ -1,4 +1,4 @@
-//! Says what is wrong with two deliveries of the same event.
+//! Describes the faults of two deliveries of the same event.
 
 use std::fmt::Write;
 
@@ -8,11 +8,11 @@ use crate::{
     idempotency::outcome::OutcomeKind,
 };
 
-/// What is wrong with the deliveries; `None` if nothing is.
+/// Returns a description of the faults, or `None` if there are none.
 pub(super) fn diagnose<R>(first: &Processed<R>, second: &Processed<R>) -> Option<String> {
     for (delivery, ordinal) in [(first, "first"), (second, "second")] {
         match &delivery.response {
-            // That records were reported, which is said of each of them.
+            // An error of kind `Batch` only means that records were reported, which is listed for each of them.
             Err(error) if error.kind() != ErrorKind::Batch => {
                 return Some(format!("the {ordinal} delivery failed: {error}"));
             }
@@ -53,7 +53,7 @@ pub(super) fn diagnose<R>(first: &Processed<R>, second: &Processed<R>) -> Option
     Some(text)
 }
 
-/// What is wrong with a record.
+/// Returns the faults of a record.
 fn faults(first: &RecordReport, second: &RecordReport) -> String {
     let mut faults = Vec::new();
     if has_run(first) && has_run(second) {
@@ -78,18 +78,18 @@ fn faults(first: &RecordReport, second: &RecordReport) -> String {
     faults.join("; ")
 }
 
-/// Whether the record's handler was started.
+/// Returns whether the record's handler started.
 fn has_run(report: &RecordReport) -> bool {
     use OutcomeKind::{Executed, Failed, Interrupted, LeaseLost, TookOver, Unrecorded};
     matches!(report.outcome, Ok(Executed | TookOver | Unrecorded | Failed(_) | Interrupted(_) | LeaseLost))
 }
 
-/// Whether nothing is left to do for the record.
+/// Returns whether the record needs no further processing.
 fn is_settled(outcome: OutcomeKind) -> bool {
     outcome.can_acknowledge()
 }
 
-/// Whether the record only waits for another delivery.
+/// Returns whether the record only waits for another delivery.
 fn is_held_back(report: &RecordReport) -> bool {
     matches!(report.outcome, Ok(OutcomeKind::InProgress | OutcomeKind::Skipped))
 }

@@ -1,4 +1,6 @@
-//! For tests of a handler (feature `testing`, for `[dev-dependencies]`): is it safe to deliver its records again?
+//! Checks in tests that a handler's records can safely be delivered again.
+//!
+//! Needs the feature `testing`, for `[dev-dependencies]`.
 //!
 //! ```
 //! use lambda_once::{Failure, Key, testing};
@@ -21,17 +23,17 @@
 //! # #[cfg(not(feature = "sqs"))] fn main() {}
 //! ```
 //!
-//! What it consists of:
+//! The module provides:
 //!
-//! * [`engine`], in memory, on a [clock](TokioClock) that follows tokio's;
-//! * [`record`] and [`bytes`](bytes()), for records of any source, and a module for each source whose feature is on, which puts
-//!   them into events;
-//! * [`deliver`], [`deliver_twice`] and [`deliver_at_once`], and [`Deliveries::assert_once`];
-//! * [`assert_round_trip`], for the results that a repeated operation answers with;
-//! * `event`, for whole invocations (feature `invocation`);
-//! * [`context`], [`record_context`] and [`claim`], for handlers that are called by themselves.
+//! * [`engine`], in memory, on a [clock](TokioClock) that follows tokio's
+//! * [`record`] and [`bytes`](bytes()) for records of any source, and a module per source (if its feature is enabled)
+//!   that makes events of them
+//! * [`deliver`], [`deliver_twice`], [`deliver_at_once`] and [`Deliveries::assert_once`]
+//! * [`assert_round_trip`] for the results that a repeated operation returns
+//! * `event` for whole invocations (feature `invocation`)
+//! * [`context`], [`record_context`] and [`claim`] for handlers that are called directly
 //!
-//! These functions panic where a test is wrong.
+//! These functions panic on incorrect use.
 
 use crate::{
     idempotency::{builder::Builder, handle::Idempotency},
@@ -54,15 +56,14 @@ pub use deliver::{Deliveries, Redeliver, TIME_LEFT, deliver, deliver_at_once, de
 pub use events::*;
 pub use results::assert_round_trip;
 
-/// An engine on an empty store in memory, with the default settings.
+/// Creates an engine on an empty in-memory store, with the default settings.
 ///
-/// Both go by the [`TokioClock`]. The environment does not matter: the engine protects even where `LAMBDA_ONCE_DISABLED` is
-/// set.
+/// Both use the [`TokioClock`]. The engine ignores the environment, including `LAMBDA_ONCE_DISABLED`.
 pub fn engine() -> Idempotency {
     builder(store()).build_unchecked()
 }
 
-/// The same engine on another store, or with other settings.
+/// Returns a builder of the same engine, for a different store or other settings.
 ///
 /// ```
 /// use lambda_once::{AfterUnknown, testing};
@@ -73,7 +74,7 @@ pub fn builder(store: impl Store) -> Builder {
     Idempotency::builder(store).clock(TokioClock).scope("testing").disabled(false)
 }
 
-/// An empty store in memory that goes by the [`TokioClock`].
+/// Creates an empty in-memory store that uses the [`TokioClock`].
 pub fn store() -> MemoryStore {
     MemoryStore::with_clock(TokioClock)
 }

@@ -1,4 +1,4 @@
-//! Whether a result comes back as it was.
+//! Checks that a result survives being stored.
 
 use std::fmt::Debug;
 
@@ -10,11 +10,11 @@ use crate::{
     store::Limits,
 };
 
-/// Asserts that a result comes back from the store as it was: that a repeated operation would answer with an equal value.
+/// Asserts that a result survives being stored, so that a repeated operation would return an equal value.
 ///
-/// Results are stored as JSON, which does not hold every value. `NaN` and the infinities become `null`; so do `Some(None)` and
-/// `Some(())`, which come back as `None`. Neither does a field come back that `Serialize` skips and `Deserialize` fills in. Call
-/// this with a value of each shape that a handler returns.
+/// Results are stored as JSON, which cannot represent every value. `NaN` and the infinities become `null`, as do
+/// `Some(None)` and `Some(())`, which become `None`. A field that `Serialize` skips and `Deserialize` defaults is lost
+/// too. Call this with a value of each shape that a handler returns.
 ///
 /// ```
 /// lambda_once::testing::assert_round_trip(&Some(7));
@@ -27,7 +27,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// If the value cannot be written as JSON, no longer decodes, or comes back as another.
+/// If the value cannot be serialized as JSON, does not decode, or decodes as a different value.
 #[track_caller]
 pub fn assert_round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) {
     let limits = Limits { max_result_bytes: usize::MAX, batch: 1, orders: false };

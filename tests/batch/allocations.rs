@@ -1,5 +1,5 @@
-//! How often a batch goes to the heap for each of its records, and how much it holds there at most. What is counted is
-//! what the test's own thread does, so the figures are the same in every run.
+//! Heap allocations per record of a batch, and the maximum heap size. Only the test's own thread counts, so the figures
+//! are the same in every run.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -16,14 +16,14 @@ use lambda_runtime::{Context, LambdaEvent};
 use serde::Deserialize;
 use tower_service::Service;
 
-/// What a record may cost that needs no decoding, its share of what the whole batch needs included.
+/// The maximum allocations for a record that needs no decoding, including its share of those for the batch.
 const MOST_TO_SCHEDULE_A_RECORD: f64 = 4.0;
 
-/// What a message may cost whose key is in its body. Its canonical form takes two, and `serde_json` one to pass over what
-/// the handler's type does not have.
+/// The maximum allocations for a message with its key in its body. The canonical form takes two, and `serde_json` takes
+/// one to skip the members that the handler's type does not have.
 const MOST_FOR_A_MESSAGE: f64 = 7.0;
 
-/// Grants and settles everything at once. A call takes two allocations of its own: its future and its answers.
+/// A store that grants and settles everything. Each call takes two allocations, for its future and its results.
 #[derive(Debug)]
 struct Grants;
 
@@ -61,7 +61,7 @@ fn engine() -> Idempotency {
     Idempotency::builder(Grants).scope("tests").disabled(false).build().unwrap()
 }
 
-/// Ids without bodies, in no order: nothing of them is to be decoded.
+/// Ids without bodies or an order, which need no decoding.
 #[derive(Clone)]
 struct Plain;
 
@@ -112,7 +112,7 @@ fn messages(count: usize, note: &str) -> SqsEvent {
     event
 }
 
-/// What the invocation does with the heap, from the decoded event to the answer.
+/// Returns the allocations of the invocation, from the decoded event to the response.
 fn invocation<E, R>(
     mut service: impl Service<LambdaEvent<E>, Response = R, Error = Error>,
     event: E,
@@ -163,7 +163,7 @@ fn a_message_takes_a_fixed_number_of_allocations_however_large_the_batch() {
     is_the_same_for_large_batches(for_each_message, MOST_FOR_A_MESSAGE);
 }
 
-/// The most that a batch holds, its decoded event included, and the size of that with the event's JSON.
+/// Returns the maximum heap size of a batch including its decoded event, and the size of that event including its JSON.
 fn most_held(event: &SqsEvent) -> (u64, u64) {
     let json = serde_json::to_string(event).unwrap();
     let mut decoded = None;
@@ -175,7 +175,7 @@ fn most_held(event: &SqsEvent) -> (u64, u64) {
 
 #[test]
 fn a_batch_holds_no_more_than_the_decoded_event_and_its_json() {
-    // 10,000 messages of 500 bytes, and Lambda's 6 MB in messages of up to SQS's 1 MiB.
+    // 10,000 messages of 500 bytes, and Lambda's 6 MB in messages of up to 1 MiB, the maximum of SQS.
     for (count, note) in [(10_000, 380), (600, 10_000), (24, 250_000), (6, 1_000_000)] {
         let (most, allowed) = most_held(&messages(count, &"n".repeat(note)));
         assert!(most <= allowed, "{count} messages: {most} bytes, {allowed} allowed");

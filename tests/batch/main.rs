@@ -1,5 +1,5 @@
-//! Batches of records, from the event to its answer: SQS, the other sources, the SQS client, the test kit, and what batches
-//! allocate.
+//! Tests of batches of records, from the event to its response: SQS, the other sources, the SQS client, the test kit,
+//! and the allocations.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 #![allow(clippy::future_not_send, reason = "a test's futures stay on its thread")]

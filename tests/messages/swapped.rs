@@ -1,4 +1,4 @@
-//! A handler that takes its arguments in the other order.
+//! A handler with swapped arguments.
 // alone: is not a handler of records
 // alone: a cloneable async fn(T) or async fn(T, RecordContext)
 // wrapped: type mismatch in function arguments

@@ -1,4 +1,4 @@
-//! What records say for people: the operation's name, and a label that the application chooses.
+//! The readable parts of records: the operation's name, and a label that the application sets.
 
 use std::sync::{Arc, Mutex};
 
@@ -27,7 +27,7 @@ impl World {
         Self { store, once }
     }
 
-    /// The operation and the label on record.
+    /// Returns the recorded operation and label.
     async fn on_record(&self, key: KeyHash) -> (Option<String>, Option<String>) {
         let record = self.store.read(&[key], ResultData::Omit).await.remove(0).unwrap().unwrap();
         (record.operation.map(|name| name.to_string()), record.label.map(|label| label.to_string()))

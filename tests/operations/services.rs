@@ -1,4 +1,4 @@
-//! Several services on one engine: they share their records only if that is wanted.
+//! Several services on one engine, which share their records only on request.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
@@ -21,7 +21,7 @@ async fn succeed(_: Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What comes of a message for the service: of its record, or of the whole batch.
+/// Delivers a message to the service, and returns the outcome of its record, or the error of the batch.
 async fn deliver<S, H, Args>(service: &BatchService<S, H, Value, Args>) -> Result<OutcomeKind, ErrorKind>
 where
     S: Source<Event = aws_lambda_events::sqs::SqsEvent>,
@@ -123,7 +123,7 @@ async fn services_made_by_one_line_with_other_keys_settings_or_handlers_are_two(
     let first = made(&once, Key::pointer("/id"), succeed);
     assert!(made(&once, Key::pointer("/id"), succeed).validate().is_ok());
     assert_eq!(made(&once, Key::pointer("/id"), refund).validate().unwrap_err().kind(), ErrorKind::Config);
-    // Only what was checked once can be told apart by its key and settings.
+    // Only validated services can be distinguished by their keys and settings.
     assert_eq!(deliver(&first).await, Ok(OutcomeKind::Executed));
     let others = [made(&once, Key::message_id(), succeed), made(&once, Key::pointer("/id"), succeed).concurrency(1)];
     for other in others {

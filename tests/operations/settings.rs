@@ -1,4 +1,4 @@
-//! Settings of one operation or service, where they differ from its engine's: the same ones for each way to use an engine.
+//! Settings of an operation or service that override the engine's, the same for each entry point.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 const MONTH: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// An engine that keeps records for a day, and its store.
+/// An engine with a retention of one day, and its store.
 struct World {
     clock: TokioClock,
     store: MemoryStore,
@@ -39,12 +39,12 @@ impl World {
         Self { clock, store, once }
     }
 
-    /// The only record of the store.
+    /// Returns the only record of the store.
     async fn record(&self, key: KeyHash) -> Record {
         self.store.read(&[key], ResultData::Include).await.remove(0).unwrap().unwrap()
     }
 
-    /// For how long a record is kept, to the second.
+    /// Returns the retention of a record, to the second.
     fn kept(&self, record: &Record) -> Duration {
         Duration::from_secs(record.expiration.unwrap() - self.clock.now().seconds_rounded_up())
     }
@@ -65,7 +65,7 @@ async fn an_operations_own_settings_hold_for_it_and_for_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_set_stays_as_the_engines() {
+async fn settings_that_are_not_set_stay_as_the_engines() {
     let world = World::new();
     let fails = || async { Err::<(), _>(Failure::permanent("declined")) };
     let _ = world.once.operation("charge", "k").with_settings(MONTHLY).run(fails).await.unwrap();

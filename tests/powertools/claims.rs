@@ -1,4 +1,4 @@
-//! Who may run: what one side has done, is doing, or has left undone, and what the other makes of it.
+//! Claims of both sides: completed, running and abandoned operations of one side, and their effect on the other.
 
 use std::time::Duration;
 
@@ -15,35 +15,35 @@ use crate::{
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 with_each!(
-    what_they_have_done_is_replayed,
-    what_is_done_here_they_replay,
-    what_they_are_doing_is_in_progress,
-    what_is_being_done_here_they_refuse,
+    an_outcome_from_there_is_replayed_here,
+    an_outcome_from_here_is_replayed_there,
+    an_operation_running_there_is_in_progress_here,
+    an_operation_running_here_is_refused_there,
     without_a_context_their_claim_has_no_lease,
     a_claim_of_theirs_that_has_lapsed_is_taken_over,
     a_claim_from_here_that_has_lapsed_they_take_over,
-    what_they_did_has_expired,
-    what_was_done_here_has_expired,
-    where_they_failed_it_runs_here,
-    where_it_failed_here_they_run_it,
+    an_expired_outcome_from_there_is_absent_here,
+    an_expired_outcome_from_here_is_absent_there,
+    an_operation_that_failed_there_runs_here,
+    an_operation_that_failed_here_runs_there,
     a_claim_that_was_handed_back_is_free_for_them,
     their_late_end_is_not_fenced,
 );
 
-async fn what_they_have_done_is_replayed(world: World) {
+async fn an_outcome_from_there_is_replayed_here(world: World) {
     gives(&world.call(&json!({})), &their_result(), true);
     assert_outcome!(world.run().await, Outcome::Replayed(result) if result == their_result());
     assert_eq!(world.runs(), 0);
 }
 
-async fn what_is_done_here_they_replay(world: World) {
+async fn an_outcome_from_here_is_replayed_there(world: World) {
     assert_outcome!(world.run().await, Outcome::Executed(_));
     gives(&world.call(&json!({})), &our_result(), false);
     assert_outcome!(world.run().await, Outcome::Replayed(result) if result == our_result());
     assert_eq!(world.runs(), 1);
 }
 
-async fn what_they_are_doing_is_in_progress(world: World) {
+async fn an_operation_running_there_is_in_progress_here(world: World) {
     world.hold(Some(30_000));
     assert_outcome!(
         world.run().await,
@@ -55,7 +55,7 @@ async fn what_they_are_doing_is_in_progress(world: World) {
     assert_eq!(world.runs(), 0);
 }
 
-/// Begins the operation, and waits until its work is under way.
+/// Begins the operation, and waits until its work is in progress.
 async fn begin(world: &World, once: &lambda_once::Idempotency, end: oneshot::Receiver<()>) -> impl Future<Output = ()> {
     let (entered, begun) = oneshot::channel();
     let (once, order) = (once.clone(), order());
@@ -76,7 +76,7 @@ async fn begin(world: &World, once: &lambda_once::Idempotency, end: oneshot::Rec
     run
 }
 
-async fn what_is_being_done_here_they_refuse(world: World) {
+async fn an_operation_running_here_is_refused_there(world: World) {
     let (end, ended) = oneshot::channel();
     let run = begin(&world, &world.once, ended).await;
     let answer = world.call(&json!({}));
@@ -102,34 +102,34 @@ async fn a_claim_of_theirs_that_has_lapsed_is_taken_over(world: World) {
 
 async fn a_claim_from_here_that_has_lapsed_they_take_over(world: World) {
     let (_end, ended) = oneshot::channel();
-    // The lease is 30 s. Dropped, the run leaves its claim.
+    // The lease is 30 s. A dropped run leaves its claim.
     drop(begin(&world, &world.earlier(Duration::from_secs(60)), ended).await);
     gives(&world.call(&json!({})), &their_result(), true);
     assert_outcome!(world.run().await, Outcome::Replayed(result) if result == their_result());
 }
 
-async fn what_they_did_has_expired(world: World) {
+async fn an_expired_outcome_from_there_is_absent_here(world: World) {
     let expires = world.option("expires_after_seconds", "expiresAfterSeconds");
     gives(&world.call(&json!({ "options": { expires: -60 } })), &their_result(), true);
     assert_outcome!(world.run().await, Outcome::Executed(_));
     gives(&world.call(&json!({})), &our_result(), false);
 }
 
-async fn what_was_done_here_has_expired(world: World) {
+async fn an_expired_outcome_from_here_is_absent_there(world: World) {
     // Outcomes are kept for 15 days.
     assert_outcome!(world.operate(&world.earlier(20 * DAY)).await, Ok(Outcome::Executed(_)));
     gives(&world.call(&json!({})), &their_result(), true);
     assert_outcome!(world.run().await, Outcome::Replayed(result) if result == their_result());
 }
 
-async fn where_they_failed_it_runs_here(world: World) {
+async fn an_operation_that_failed_there_runs_here(world: World) {
     let answer = world.call(&json!({ "fails": true }));
     assert_eq!(answer["ran"], json!(true));
     assert!(answer["error"].is_string());
     assert_outcome!(world.run().await, Outcome::Executed(_));
 }
 
-async fn where_it_failed_here_they_run_it(world: World) {
+async fn an_operation_that_failed_here_runs_there(world: World) {
     for permanent in [false, true] {
         let work = || async {
             let failed = Err::<Value, _>(std::io::Error::other("declined"));
@@ -147,12 +147,12 @@ async fn a_claim_that_was_handed_back_is_free_for_them(world: World) {
     let work = || async { Err::<Value, _>(std::io::Error::other("declined")).permanent() };
     let outcome = world.once.operation(PLACE, &order()).run(work).await;
     assert_outcome!(outcome, Ok(Outcome::Failed(_)));
-    // That the first run has left no outcome is not forgotten.
+    // The record still shows that the first run left no outcome.
     assert_eq!(world.status().await.as_deref(), Some("INPROGRESS"));
     gives(&world.call(&json!({})), &their_result(), true);
 }
 
-/// What the page says cannot be had: Powertools completes and deletes without a condition.
+/// The documentation lists this limitation: Powertools completes and deletes unconditionally.
 async fn their_late_end_is_not_fenced(world: World) {
     world.hold(Some(-60_000));
     assert_outcome!(world.run().await, Outcome::TookOver(_));

@@ -1,4 +1,5 @@
-//! The ways in: messages of a queue, whole invocations, transactions, tables with a sort key, and the functions' own names.
+//! Entry points: queue messages, whole invocations, transactions, tables with a sort key, and the default function
+//! names.
 
 use std::{
     collections::BTreeSet,
@@ -99,7 +100,7 @@ async fn a_transaction(world: World) {
     }
 }
 
-/// Without a prefix, each language makes one of the function's name.
+/// Without a prefix, each language derives one from the function's name.
 async fn their_own_names(world: World) {
     let function = match world.language {
         Language::Python => Powertools::python_function(FUNCTION, "__main__", "Run.call.<locals>.handler"),

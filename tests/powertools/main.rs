@@ -1,4 +1,4 @@
-//! AWS Powertools itself, in Python and in TypeScript, on one table with the library. `make powertools` runs it.
+//! AWS Powertools for Python and for TypeScript, on one table with the library. `make powertools` runs these tests.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 #![allow(clippy::future_not_send, reason = "a test's futures stay on its thread")]

@@ -1,4 +1,4 @@
-//! What is refused, because records of Powertools' cannot hold it. No server is asked.
+//! Settings that Powertools' records cannot represent, and that are refused without a request to a server.
 
 use http_body_util::Full;
 use lambda_once::{
@@ -22,7 +22,7 @@ use crate::{
     world::{PLACE, World},
 };
 
-/// Nobody listens there.
+/// Returns a store whose endpoint has no listener.
 async fn store() -> DynamoDbStore {
     let client = support::client("http://127.0.0.1:9").await;
     Config::new("table").powertools(Powertools::python("orders.app.handler")).build(client).unwrap()

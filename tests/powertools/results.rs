@@ -1,4 +1,4 @@
-//! Results: which come back as they were, in each direction, and what of one is not kept.
+//! Results in each direction: those that are replayed unchanged, and those that are not stored.
 
 use lambda_once::{Failure, Idempotency, Outcome, Results, Store};
 use serde_json::{Value, json};
@@ -12,12 +12,12 @@ use crate::{
 with_each!(
     their_results_come_back_here,
     results_from_here_come_back_there,
-    what_is_falsy_python_replays_as_none,
+    python_replays_falsy_results_as_none,
     the_largest_result_fits,
     a_result_that_is_not_kept_is_not_run_again,
 );
 
-/// A call of theirs on one of several keys.
+/// Returns a Powertools call with one of several keys.
 fn call(world: &World, id: usize, result: &str) -> Value {
     let key = world.option("event_key_jmespath", "eventKeyJmesPath");
     let data = json!({ "id": id }).to_string();
@@ -75,8 +75,8 @@ async fn results_from_here_come_back_there(world: World) {
     assert_outcome!(run(&world.once, 100, 0_u64).await, Outcome::Replayed(u64::MAX));
 }
 
-/// A fault of the package that the library does not repeat.
-async fn what_is_falsy_python_replays_as_none(world: World) {
+/// This is a bug of the package, which the library does not repeat.
+async fn python_replays_falsy_results_as_none(world: World) {
     for (id, result) in [json!(0), json!(false), json!(""), json!([]), json!({})].into_iter().enumerate() {
         gives(&call(&world, id, &result.to_string()), &result, true);
         let replayed = if world.language == Language::Python { json!(null) } else { result.clone() };
@@ -99,7 +99,7 @@ async fn a_result_that_is_not_kept_is_not_run_again(world: World) {
     let mut dropping = vec![Idempotency::builder(world.store()).results(Results::Discard).build().unwrap()];
     let mut results = vec![json!("not wanted")];
     if world.language == Language::TypeScript {
-        // No numbers of DynamoDB's, a name that is none, nested too deeply, and more bytes in lists than in JSON.
+        // Not a DynamoDB number, not a valid name, nested too deeply, and more bytes in lists than in JSON.
         let deep = (0..40).fold(json!(0), |inner, _| json!([inner]));
         let large = json!(vec![json!([[]]); 60_000]);
         results.extend([json!([1.5e300]), json!({ "small": 2.5e-200 }), json!({ "": 1 }), deep, large]);

@@ -9,8 +9,8 @@ use crate::{
 };
 
 with_each!(
-    what_they_validate_is_compared,
-    what_is_compared_here_they_validate,
+    a_payload_validated_there_is_compared_here,
+    a_payload_stored_here_is_validated_there,
     where_they_do_not_validate_nothing_is_compared
 );
 
@@ -18,7 +18,7 @@ fn data(cents: u32) -> Value {
     json!({ "id": "order 7", "amount": { "cents": cents, "currency": "CHF" } })
 }
 
-/// Powertools with the id as the key, and the amount as the payload.
+/// Returns a Powertools call with the id as the key, and the amount as the payload.
 fn call(world: &World, cents: u32) -> Value {
     let key = world.option("event_key_jmespath", "eventKeyJmesPath");
     let payload = world.option("payload_validation_jmespath", "payloadValidationJmesPath");
@@ -31,18 +31,18 @@ async fn run(world: &World, cents: u32) -> Outcome<Value> {
     operation.run(|| async { Ok::<_, Failure>(our_result()) }).await.unwrap()
 }
 
-/// Their hash of the payload has no parts, so nothing is named.
+/// Powertools hashes the payload as a whole, so no parts are named.
 fn final_of_unknown_parts() -> Mismatch {
     Mismatch::new(MismatchState::Final, Difference::UNKNOWN)
 }
 
-async fn what_they_validate_is_compared(world: World) {
+async fn a_payload_validated_there_is_compared_here(world: World) {
     gives(&call(&world, 995), &their_result(), true);
     assert_outcome!(run(&world, 995).await, Outcome::Replayed(_));
     assert_outcome!(run(&world, 996).await, Outcome::Mismatch(mismatch) if mismatch == final_of_unknown_parts());
 }
 
-async fn what_is_compared_here_they_validate(world: World) {
+async fn a_payload_stored_here_is_validated_there(world: World) {
     assert_outcome!(run(&world, 995).await, Outcome::Executed(_));
     gives(&call(&world, 995), &our_result(), false);
     assert_eq!(call(&world, 996), json!({ "error": "IdempotencyValidationError", "ran": false }));

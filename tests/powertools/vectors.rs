@@ -1,4 +1,4 @@
-//! The vectors that the library's own tests use are what the packages still say.
+//! The vectors of the library's unit tests match the current packages.
 
 use serde_json::{Value, json};
 

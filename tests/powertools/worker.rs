@@ -8,10 +8,10 @@ use std::{
 
 use serde_json::Value;
 
-/// The name of the Lambda function that the worker takes itself for.
+/// The worker's name of its Lambda function.
 pub(crate) const FUNCTION: &str = "orders";
 
-/// Which Powertools a test is about.
+/// The language of Powertools under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Language {
     Python,
@@ -28,7 +28,7 @@ struct Worker {
 impl Worker {
     fn start(language: Language) -> Self {
         let variable = |name: &str| {
-            std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run the tests by `make test`"))
+            std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set. Run the tests with `make test`"))
         };
         let mut command = match language {
             Language::Python => Command::new(variable("POWERTOOLS_PYTHON")),
@@ -51,7 +51,7 @@ impl Worker {
     }
 }
 
-/// The answer of the language's worker, which is started once. A call that is held does not keep others waiting.
+/// Returns the response of the language's worker, which is started once. A held call does not delay others.
 pub(crate) fn ask(language: Language, request: &Value) -> Value {
     static PYTHON: LazyLock<Mutex<Worker>> = LazyLock::new(|| Mutex::new(Worker::start(Language::Python)));
     static TYPESCRIPT: LazyLock<Mutex<Worker>> = LazyLock::new(|| Mutex::new(Worker::start(Language::TypeScript)));

@@ -22,12 +22,12 @@ use crate::{
 /// The name of the operation.
 pub(crate) const PLACE: &str = "place";
 
-/// What identifies the operation of a test. Each language writes it in its own way before it hashes it.
+/// Returns the identity of a test's operation. Each language serializes it differently before hashing.
 pub(crate) fn order() -> Value {
     json!({ "order": { "id": 7, "Note": "é\u{7f}😀" }, "amounts": [1.5, 1e16, -0.0, 12_345_678_901_234_567_u64] })
 }
 
-/// The result of the function with Powertools, and that of the library's operation.
+/// Returns the result of the function with Powertools, and that of the library's operation.
 pub(crate) fn their_result() -> Value {
     json!({ "by": "Powertools", "lines": [1, 2.5, null, { "é": "" }] })
 }
@@ -36,7 +36,7 @@ pub(crate) fn our_result() -> Value {
     json!({ "by": "lambda-once", "lines": [-1, 0.25, true, {}] })
 }
 
-/// Runs each of these tests with each Powertools, with one request for each key and with PartiQL batches.
+/// Runs each of these tests with each language of Powertools, with one request per key and with PartiQL batches.
 macro_rules! with_each {
     ($($test:ident),* $(,)?) => {
         crate::world::with_each!(python_single, Python, Single: $($test),*);
@@ -76,7 +76,7 @@ impl World {
         Self::build(language, calls, None).await
     }
 
-    /// With a sort key of this name, and this constant in the partition key.
+    /// Creates a world with a sort key of this name, and this constant in the partition key.
     pub(crate) async fn build(
         language: Language,
         calls: Calls,
@@ -90,19 +90,19 @@ impl World {
         Self { language, calls, client, table, sort_key, prefix, once, runs: AtomicU32::new(0) }
     }
 
-    /// A store of the library's on the table.
+    /// Returns the library's store on the table.
     pub(crate) fn store(&self) -> DynamoDbStore {
         store(self.language, self.calls, &self.client, &self.table, &self.prefix, self.sort_key)
     }
 
-    /// An engine that believes it is as much earlier.
+    /// Returns an engine whose clock is this much behind.
     pub(crate) fn earlier(&self, by: Duration) -> Idempotency {
         let clock = ManualClock::at(now().before(by));
         let store = self.store().with_clock(clock.clone());
         Idempotency::builder(store).clock(clock).build().unwrap()
     }
 
-    /// The operation on the order, by this engine.
+    /// Runs the operation on the order with this engine.
     pub(crate) async fn operate(&self, once: &Idempotency) -> Result<Outcome<Value>, Error> {
         let work = || async {
             self.runs.fetch_add(1, Ordering::SeqCst);
@@ -115,7 +115,7 @@ impl World {
         self.operate(&self.once).await.unwrap()
     }
 
-    /// How often the library's operation has run.
+    /// Returns the number of runs of the library's operation.
     pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::SeqCst)
     }
@@ -141,7 +141,7 @@ impl World {
         ask(self.language, request)
     }
 
-    /// The name of an option in each language.
+    /// Returns the name of an option in each language.
     pub(crate) fn option(&self, python: &'static str, typescript: &'static str) -> &'static str {
         match self.language {
             Language::Python => python,
@@ -159,7 +159,7 @@ impl World {
         self.ask(&json!({ "do": "go_on", "held": self.table }))
     }
 
-    /// The only item of the table, if there is one.
+    /// Returns the only item of the table, if there is one.
     pub(crate) async fn item(&self) -> Option<HashMap<String, AttributeValue>> {
         let items = self.client.scan().table_name(&self.table).consistent_read(true).send().await.unwrap();
         let mut items = items.items.unwrap_or_default();
@@ -195,7 +195,7 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs())
 }
 
-/// The worker's answer for a function that has run, or not, and gives this result.
+/// Asserts the worker's response: this result, and whether the function has run.
 pub(crate) fn gives(answer: &Value, result: &Value, ran: bool) {
     assert_eq!(answer["ran"], json!(ran), "{answer}");
     let text = answer["result"].as_str().unwrap_or_else(|| panic!("no result: {answer}"));

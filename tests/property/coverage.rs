@@ -15,7 +15,7 @@ use crate::{
     search,
 };
 
-/// What happened in a case.
+/// Returns the occurrences in a case.
 fn occurrences(history: &History) -> BTreeSet<String> {
     let claims = history.calls.claims.iter().map(|claim| match claim.told {
         Told::InProgress(_) => "claim InProgress".to_owned(),
@@ -53,7 +53,7 @@ fn occurrences(history: &History) -> BTreeSet<String> {
     all.chain(flags).collect()
 }
 
-/// Whether records of one order went together.
+/// Returns whether records of one order were handled together.
 fn are_consecutive(history: &History) -> bool {
     let runs = &history.journal.runs;
     let lane = |run: &Run| {
@@ -132,7 +132,7 @@ const ALL: [&str; 65] = [
     "polled",
 ];
 
-/// Plans in which all of them occur: they are tried first.
+/// Plans in which all of them occur, which are tried first.
 const SEEN_IN: [usize; 23] = [0, 1, 2, 3, 4, 5, 7, 8, 11, 12, 17, 21, 22, 28, 31, 37, 46, 66, 140, 174, 320, 543, 3540];
 
 #[test]

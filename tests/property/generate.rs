@@ -9,11 +9,11 @@ use crate::plan::{
     ProbeBehaviour, Record, RedeliveryBehaviour, Settings, SourceKind, StoreFault, StoredRecord, StoredState, Waiting,
 };
 
-/// The largest batch, and the largest of all but one in a hundred.
+/// The largest batch, and the largest of 99 % of the batches.
 const LARGEST: f64 = 10_000.0;
 const LARGE: f64 = 1_000.0;
 
-/// Sizes whose logarithms are as good as equally frequent.
+/// Generates sizes whose logarithms are almost equally frequent.
 fn log_uniform(least: f64, most: f64) -> impl Strategy<Value = usize> {
     let span = (least + 1.0).ln()..=(most + 1.0).ln();
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is a small number")]
@@ -28,23 +28,23 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
     size().prop_flat_map(plan_of)
 }
 
-/// Plans of small batches.
+/// Generates plans of small batches.
 pub(crate) fn small_plan() -> impl Strategy<Value = Plan> {
     (0..40_usize).prop_flat_map(plan_of)
 }
 
-/// Something that a shrunken case may do without.
+/// Generates a part that a shrunken case may omit.
 fn part<S: Strategy>(strategy: S) -> impl Strategy<Value = (bool, S::Value)> {
     (proptest::bool::weighted(1.0), strategy)
 }
 
-/// A plan for a batch of this size. Its records come in parts, so that shrinking can leave out many at once.
+/// Generates plans for a batch of this size. Records are in parts, so that shrinking can omit many at a time.
 pub(crate) fn plan_of(size: usize) -> impl Strategy<Value = Plan> {
     let parts = size.isqrt();
     let whole = vec(part(vec(part(dice()), parts)), parts);
     let rest = vec(part(dice()), size - parts * parts);
     let frame = (any::<u64>(), source(), settings(), deliveries(size), faults(), traits());
-    // Drawn last, so that plans are otherwise as they were before there was such a thing.
+    // Drawn last, so that plans are otherwise the same as before it existed.
     (whole, rest, vec(stored(), 0..8), frame, additions()).prop_map(
         move |(whole, rest, mut stored, frame, additions)| {
             let dice = keep(whole).flat_map(keep).chain(keep(rest));
@@ -59,7 +59,7 @@ pub(crate) fn plan_of(size: usize) -> impl Strategy<Value = Plan> {
                 record.id = None;
             }
             if traits.freezes {
-                // Another invocation comes while the outcome of one that has lost its lease is on its way.
+                // Another invocation arrives while the outcome of one that has lost its lease is on its way.
                 faults.latency_ms = 900;
                 for delivery in &mut deliveries {
                     delivery.left_ms = delivery.left_ms.min(3_000);
@@ -77,7 +77,7 @@ fn keep<T>(parts: Vec<(bool, T)>) -> impl Iterator<Item = T> {
     parts.into_iter().filter(|(is_kept, _)| *is_kept).map(|(_, part)| part)
 }
 
-/// What plans were given later.
+/// The properties that were added to plans later.
 #[derive(Clone, Copy, Debug)]
 struct Additions {
     ignores: bool,
@@ -93,18 +93,18 @@ fn additions() -> impl Strategy<Value = Additions> {
     )
 }
 
-/// What the records of a plan have in common.
+/// The properties that the records of a plan share.
 #[derive(Clone, Debug)]
 struct Traits {
-    /// Number of keys for each record, in quarters.
+    /// The number of keys per record, in quarters.
     keys: usize,
     groups: usize,
-    /// How many of a hundred handlers do something else than to succeed.
+    /// The percentage of handlers that do not simply succeed.
     trouble: u8,
-    /// How many of the times that handlers take occur.
+    /// The number of entries of [`TIMES`] that occur.
     times: usize,
     freezes: bool,
-    /// How many of the times that handlers block their thread for occur.
+    /// The number of entries of [`BLOCKS`] that occur.
     blocks: usize,
     has_nameless: bool,
 }
@@ -126,13 +126,13 @@ fn traits() -> impl Strategy<Value = Traits> {
     )
 }
 
-/// How long handlers take, in milliseconds.
+/// The durations of handlers, in milliseconds.
 const TIMES: [u64; 8] = [0, 0, 1, 10, 100, 400, 1_500, 6_000];
 
-/// How long handlers block their thread, in milliseconds.
+/// The times for which handlers block their threads, in milliseconds.
 const BLOCKS: [u64; 6] = [20, 1, 5, 100, 400, 1_600];
 
-/// More than an invocation that is frozen has left.
+/// A time longer than a frozen invocation has left.
 const FREEZE_MS: u64 = 6_000;
 
 const BEHAVIOURS: [Behaviour; 8] = [
@@ -146,7 +146,7 @@ const BEHAVIOURS: [Behaviour; 8] = [
     Behaviour::Hang,
 ];
 
-/// A record's dice.
+/// The random numbers of a record.
 #[derive(Clone, Copy, Debug)]
 struct Dice {
     key: u16,
@@ -183,7 +183,7 @@ impl Dice {
         let behaviour = match BEHAVIOURS[nth % BEHAVIOURS.len()] {
             _ if traits.freezes && nth % 8 == 0 => Behaviour::Freeze,
             _ if self.behaviour < 100 - traits.trouble => Behaviour::Succeed,
-            // One cancels all that could follow.
+            // A hanging handler cancels all that could follow.
             Behaviour::Hang if nth % 4 > 0 => Behaviour::Transient,
             behaviour => behaviour,
         };
@@ -307,7 +307,7 @@ fn stored() -> impl Strategy<Value = (usize, StoredRecord)> {
         .prop_map(|(key, state, other_payload)| (key, StoredRecord { state, other_payload }))
 }
 
-/// Large batches are delivered less often, small ones sometimes to several invocations at once.
+/// Generates deliveries. Large batches have fewer, small ones sometimes go to several invocations at the same time.
 fn deliveries(size: usize) -> impl Strategy<Value = Vec<Delivery>> {
     let left = prop_oneof![1 => Just(0), 2 => 400..3_000_u64, 6 => 3_000..60_000_u64, 2 => 60_000..900_000_u64];
     let at_once = if size > 100 { 2..=2_usize } else { 2..=8 };

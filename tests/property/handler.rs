@@ -1,4 +1,4 @@
-//! The user's code: decoder, handler, probe, dead-letter destination and redelivery hook that do what the plan says.
+//! The user's code: a decoder, handler, probe, dead-letter destination and redelivery hook that follow the plan.
 
 use std::{collections::HashSet, fmt, future::poll_fn, pin::pin, sync::Arc};
 
@@ -15,11 +15,11 @@ use crate::{
     timeline::{block_thread, millis},
 };
 
-/// The type that a body is decoded to: the plan has the rest.
+/// The type of a decoded body. The plan contains everything else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order;
 
-/// Clones are the same.
+/// The handler of a plan. Clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct TestHandler {
     pub(crate) plan: Arc<Plan>,
@@ -27,13 +27,13 @@ pub(crate) struct TestHandler {
     pub(crate) bug: Option<PlantedBug>,
 }
 
-/// Index of the record in its event, and in the plan.
+/// Returns the index of the record in its event, and in the plan.
 fn places(info: &RecordInfo) -> (usize, usize) {
     let (place, at) = info.attribute("Place").unwrap().split_once(' ').unwrap();
     (place.parse().unwrap(), at.parse().unwrap())
 }
 
-/// A panic, without its lines on standard error.
+/// Panics without output on standard error.
 fn panic_quietly() -> ! {
     std::panic::resume_unwind(Box::new("the shop is on fire"))
 }
@@ -48,7 +48,7 @@ fn failure(end: End) -> Failure {
 }
 
 impl TestHandler {
-    /// Whether a body is no work. What is work is counted by its decoder.
+    /// Returns whether a body is ignored. Other bodies are counted by the decoder.
     pub(crate) fn is_no_work(&self, body: &[u8]) -> bool {
         if !body.starts_with(b"ping") || self.bug == Some(PlantedBug::PingsAreWork) {
             return false;
@@ -78,7 +78,7 @@ impl TestHandler {
         (record, Started { place, key: record.key(), claim })
     }
 
-    /// Whether this is the first run of its key.
+    /// Returns whether this is the first run of its key.
     fn is_first(&self, record: &Record) -> bool {
         self.journal.counts(record.key()).0 <= 1
     }
@@ -95,7 +95,7 @@ impl TestHandler {
         let is_detached = self.bug == Some(PlantedBug::Detached);
         let work = async move { self.perform(&[record], &open_run).await.pop().unwrap() };
         async move {
-            // A task of its own goes on when what waits for it is dropped.
+            // A separate task continues when the future that waits for it is dropped.
             if is_detached { tokio::spawn(work).await.unwrap_or_else(|_| panic_quietly()) } else { work.await }
         }
     }
@@ -116,7 +116,7 @@ impl TestHandler {
         self.note_polls(open_run, self.work(records, open_run)).await
     }
 
-    /// Records when each poll returns.
+    /// Records the return of each poll.
     async fn note_polls<T>(&self, open_run: &OpenRun, work: impl Future<Output = T> + Send) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {
@@ -128,7 +128,7 @@ impl TestHandler {
         .await
     }
 
-    /// How the handler ends for a record that it reaches.
+    /// Returns the end of the handler for a record that it reaches.
     fn end_of(&self, record: &Record) -> End {
         match record.behaviour {
             Behaviour::TransientOnce if !self.is_first(record) => End::Succeeded,
@@ -183,7 +183,7 @@ impl TestHandler {
         ends.into_iter().enumerate().map(verdict).collect()
     }
 
-    /// Whether the key took effect before: in an earlier run here, or in one that was before the first delivery.
+    /// Returns whether the key took effect before, in a run of this case or before the first delivery.
     fn took_effect(&self, key: usize) -> bool {
         let state = self.plan.stored(key).map(|stored| stored.state);
         state == Some(StoredState::Lapsed(true)) || self.journal.counts(Some(key)).1 > 0
@@ -221,7 +221,7 @@ impl TestHandler {
     }
 }
 
-/// The dead-letter destination.
+/// The dead-letter destination of a plan.
 pub(crate) struct TestDeadLetters {
     pub(crate) behaviour: DeadLetterBehaviour,
     pub(crate) journal: Journal,
@@ -250,7 +250,7 @@ impl DeadLetters for TestDeadLetters {
     }
 }
 
-/// The redelivery hook.
+/// The redelivery hook of a plan.
 pub(crate) struct TestRedelivery {
     pub(crate) behaviour: RedeliveryBehaviour,
     pub(crate) journal: Journal,

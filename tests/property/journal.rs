@@ -1,4 +1,4 @@
-//! Records the calls of the user's code: decoders, probes, handlers, dead letters, redelivery.
+//! Records the calls of the user's code: decoder, probe, handler, dead-letter destination and redelivery hook.
 
 use std::{
     collections::HashMap,
@@ -10,17 +10,17 @@ use lambda_once::{batch::RecordReport, clock::Timestamp};
 
 use crate::timeline::{Moment, Timeline, block_thread, invocation};
 
-/// How a handler or a probe ended.
+/// The end of a handler or a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Succeeded,
     /// The probe found that an earlier run had taken effect.
     Recovered,
-    /// The probe found that none had.
+    /// The probe found no effect.
     NotDone,
     Transient,
     Permanent,
-    /// One before it in its order failed in the same call.
+    /// A record before it in its order failed in the same call.
     NotReached,
     Unknown,
     Panicked,
@@ -35,16 +35,16 @@ pub(crate) struct Run {
     /// Index in the event.
     pub(crate) place: usize,
     pub(crate) key: Option<usize>,
-    /// What the handler was told of its claim: whether it took over, and when its lease ends.
+    /// The claim as given to the handler: whether it took over, and the end of its lease.
     pub(crate) claim: Option<(bool, Timestamp)>,
     pub(crate) began: Moment,
-    /// Whether it was given to the handler.
+    /// Whether it was given to the handler, not to the probe.
     pub(crate) is_handler: bool,
-    /// How many records were in the call.
+    /// The number of records in the call.
     pub(crate) together: usize,
-    /// When the first poll returned.
+    /// The return of the first poll.
     pub(crate) polled: Option<Moment>,
-    /// When the first poll returned that took over 10 ms.
+    /// The return of the first poll that took over 10 ms.
     pub(crate) polled_slowly: Option<Moment>,
     /// Whether it took effect, as far as an observer can tell.
     pub(crate) effect: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Redelivered {
     pub(crate) reports: Vec<RecordReport>,
 }
 
-/// A time in which a thread was blocked.
+/// A period in which a thread was blocked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocked {
     pub(crate) from: Timestamp,
@@ -78,34 +78,34 @@ pub(crate) struct Entries {
     pub(crate) runs: Vec<Run>,
     pub(crate) dead_letters: Vec<DeadLettered>,
     pub(crate) redeliveries: Vec<Redelivered>,
-    /// Number of bodies that each invocation has decoded.
+    /// The number of bodies that each invocation has decoded.
     pub(crate) decoded: HashMap<usize, usize>,
-    /// Largest number of calls of handlers that were open at once in each invocation.
+    /// The maximum number of concurrent handler calls in each invocation.
     pub(crate) most_open: HashMap<usize, usize>,
-    /// In the order of time.
+    /// The blocked periods, in chronological order.
     pub(crate) blocked: Vec<Blocked>,
-    /// Whether the process was frozen, so that no timer could keep its time.
+    /// Whether the process was frozen, so that timers were late.
     pub(crate) was_frozen: bool,
     handler_runs: HashMap<usize, usize>,
     effects: HashMap<usize, usize>,
     open: HashMap<usize, usize>,
 }
 
-/// Clones share their entries.
+/// The journal of a case. Clones share their entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     pub(crate) timeline: Timeline,
     entries: Arc<Mutex<Entries>>,
 }
 
-/// A call of the handler or the probe that has begun. Its end is recorded even if its future is dropped.
+/// A handler or probe call that has begun. Its end is recorded even if its future is dropped.
 pub(crate) struct OpenRun {
     journal: Journal,
     invocation: usize,
     runs: std::ops::Range<usize>,
 }
 
-/// A record at the moment when it is given to the handler.
+/// A record that is about to be given to the handler.
 pub(crate) struct Started {
     pub(crate) place: usize,
     pub(crate) key: Option<usize>,
@@ -129,25 +129,25 @@ impl Journal {
         *self.lock().decoded.entry(invocation()).or_default() += 1;
     }
 
-    /// Blocks the thread: time passes for the whole machine.
+    /// Blocks the thread. Time passes for the whole machine.
     pub(crate) fn block(&self, time: Duration) {
         let from = self.timeline.now().at;
         block_thread(time);
         self.lock().blocked.push(Blocked { from, until: from.after(time) });
     }
 
-    /// How long threads were blocked until now.
+    /// Returns the time that threads have been blocked.
     pub(crate) fn time_blocked(&self) -> Duration {
         self.lock().blocked.iter().map(|blocked| blocked.until.since(blocked.from)).sum()
     }
 
-    /// Freezes the process: the wall clock moves on, timers do not.
+    /// Freezes the process. The wall clock advances, but timers do not.
     pub(crate) fn freeze(&self, time: Duration) {
         self.lock().was_frozen = true;
         self.timeline.clock.jump(time);
     }
 
-    /// How often the handler of this key was called, and how often it took effect.
+    /// Returns the numbers of calls and of effects of the handler with this key.
     pub(crate) fn counts(&self, key: Option<usize>) -> (usize, usize) {
         let entries = self.lock();
         let count = |counts: &HashMap<usize, usize>| key.and_then(|key| counts.get(&key).copied()).unwrap_or(0);
@@ -168,7 +168,7 @@ impl Journal {
         self.lock().redeliveries.push(Redelivered { invocation: invocation(), reports });
     }
 
-    /// Records are given to the handler, or one to the probe.
+    /// Records that a handler call, or a probe of one record, begins.
     pub(crate) fn begin(&self, started: impl IntoIterator<Item = Started>, is_handler: bool) -> OpenRun {
         let (invocation, began) = (invocation(), self.timeline.now());
         let mut entries = self.lock();

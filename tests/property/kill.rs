@@ -1,4 +1,4 @@
-//! Kills an invocation in the middle of its work.
+//! A future that can be killed in the middle of its work.
 
 use std::{
     pin::{Pin, pin},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::{plan::Kill, timeline::millis};
 
-/// An invocation that may be killed: its future is dropped, in whatever state it is. Completes with `None` then.
+/// An invocation that may be killed: its future is dropped in any state, and it completes with `None`.
 pub(crate) struct Mortal<F> {
     work: Option<Pin<Box<F>>>,
     kill: Option<Kill>,

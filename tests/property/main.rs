@@ -1,9 +1,10 @@
-//! The property test of batches: random plans, performed on the real services and checked against what the plan, the
-//! store and the handlers say.
+//! Property test of batches. Random plans are performed on the real services and checked against the plan, the store
+//! and the journal of the handlers.
 //!
 //! A plan (`plan`, `generate`) is performed (`runner`) with a source (`source`), handlers (`handler`) and a store
-//! (`store`, `recorded_store`), which record what happens (`journal`, `timeline`). What must have happened is derived from that alone
-//! (`checker`). `planted_bugs` shows that the checker finds bugs, `coverage` that plans reach every outcome.
+//! (`store`, `recorded_store`), which record all events (`journal`, `timeline`). The expected behavior is derived from
+//! these alone (`checker`). `planted_bugs` shows that the checker finds bugs, `coverage` that plans reach every
+//! outcome.
 
 #![cfg(all(feature = "sqs", feature = "conformance"))]
 #![allow(clippy::unwrap_used, reason = "a test panics")]
@@ -30,10 +31,10 @@ mod source;
 mod store;
 mod timeline;
 
-/// Number of plans, unless `PROPERTY_CASES` says otherwise.
+/// The number of plans, unless `PROPERTY_CASES` is set.
 const CASES: usize = 500;
 
-/// How long a failing plan is made smaller.
+/// The time for which a failing plan is shrunk.
 const SHRINKING: Duration = Duration::from_secs(60);
 
 #[test]

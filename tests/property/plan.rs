@@ -1,7 +1,7 @@
-//! A plan: everything that is random in a case, so that a case can be saved and performed again.
+//! Plans: everything that is random in a case, so that the case can be saved and performed again.
 //!
-//! Names and values are a file format: fields that were added later have defaults, which mean what plans saved before
-//! them meant.
+//! Names and values are a file format. Fields that were added later have defaults that keep the meaning of earlier
+//! plans.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    /// Seed of the faults, and of the pauses between retries.
+    /// The seed of the faults, and of the pauses between retries.
     pub(crate) seed: u64,
     #[serde(rename = "origin")]
     pub(crate) source: SourceKind,
@@ -27,16 +27,16 @@ pub(crate) struct Plan {
     pub(crate) faults: Faults,
 }
 
-/// Where the records come from, which decides what their order is kept within.
+/// The source of the records, which determines their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum SourceKind {
-    /// An SQS queue: no order.
+    /// An SQS queue, without an order.
     Queue,
-    /// A FIFO queue of SQS: one order for each message group.
+    /// An SQS FIFO queue, with one order per message group.
     Fifo,
-    /// A shard: one order.
+    /// A shard, with one order.
     Shard,
-    /// Partitions with an order each, and records that are in none.
+    /// Partitions with one order each, and records that belong to none.
     Partitions,
 }
 
@@ -46,24 +46,24 @@ impl SourceKind {
     }
 }
 
-/// Whether records without an order wait for a claim that is held elsewhere, and what the answer tells apart.
+/// Whether records without an order wait for a claim that is held elsewhere, and how detailed the response is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Waiting {
-    /// They are reported at once. The answer names each record that failed.
+    /// They are reported without waiting. The response names each failed record.
     #[default]
     OrderedOnly,
-    /// They wait. The answer names each record that failed.
+    /// They wait. The response names each failed record.
     All,
-    /// They wait. The answer is success or an error.
+    /// They wait. The response is success or an error.
     AllOrNothing,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Settings {
     pub(crate) concurrency: usize,
-    /// The largest number of records in one call of the handler.
+    /// The maximum number of records in one handler call.
     pub(crate) together: usize,
-    /// The largest number of requests in one call of the store.
+    /// The maximum number of requests in one call of the store.
     pub(crate) chunk: usize,
     pub(crate) after_unknown: Policy,
     pub(crate) releases_panics: bool,
@@ -86,22 +86,22 @@ pub(crate) struct Settings {
     pub(crate) dead_letter_abandoned: bool,
     #[serde(default)]
     pub(crate) redelivery: Option<RedeliveryBehaviour>,
-    /// Whether the service is told what is no work.
+    /// Whether the service ignores some bodies.
     #[serde(default)]
     pub(crate) ignores: bool,
     /// Whether any failure fails the invocation.
     #[serde(default)]
     pub(crate) all_or_error: bool,
-    /// Whether a call of the handler takes several records of one order.
+    /// Whether a handler call takes several records of one order.
     #[serde(default)]
     pub(crate) consecutive: bool,
-    /// Whether each record is a notification of SNS, another one in each delivery, with the body in it.
+    /// Whether each body is in an SNS notification, which is different in each delivery.
     #[serde(default)]
     pub(crate) envelopes: bool,
 }
 
 impl Settings {
-    /// Whether the answer is success or an error.
+    /// Whether the response is success or an error.
     pub(crate) fn is_all_or_nothing(&self) -> bool {
         self.waiting == Waiting::AllOrNothing || self.all_or_error
     }
@@ -129,7 +129,7 @@ impl From<Policy> for AfterUnknown {
     }
 }
 
-/// The payload by which the use of a key for something else is recognized.
+/// The payload that detects the reuse of a key for a different operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum PayloadChoice {
     #[default]
@@ -139,7 +139,7 @@ pub(crate) enum PayloadChoice {
     Ignored,
 }
 
-/// What the dead-letter destination does.
+/// The behavior of the dead-letter destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum DeadLetterBehaviour {
     Takes,
@@ -149,7 +149,7 @@ pub(crate) enum DeadLetterBehaviour {
     Hangs,
 }
 
-/// What the redelivery hook does.
+/// The behavior of the redelivery hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RedeliveryBehaviour {
     Returns,
@@ -162,7 +162,7 @@ pub(crate) enum RedeliveryBehaviour {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct StoredRecord {
     pub(crate) state: StoredState,
-    /// Whether its payload differs from all that are delivered.
+    /// Whether its payload differs from all delivered ones.
     pub(crate) other_payload: bool,
 }
 
@@ -170,29 +170,29 @@ pub(crate) struct StoredRecord {
 pub(crate) enum StoredState {
     Completed,
     Failed,
-    /// Its lease lasts for so many milliseconds.
+    /// Its lease lasts this many milliseconds.
     InProgress(u64),
-    /// Its lease has ended; whether its handler took effect.
+    /// Its lease has ended. The value is whether its handler took effect.
     Lapsed(bool),
     Expired,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// `None` makes the event one that no source sends.
+    /// The index of the id, or `None` for an event that no source sends.
     pub(crate) id: Option<usize>,
     pub(crate) body: Body,
     pub(crate) group: usize,
     #[serde(rename = "act")]
     pub(crate) behaviour: Behaviour,
-    /// How long the handler takes.
+    /// The duration of the handler.
     pub(crate) ms: u64,
     pub(crate) probe: ProbeBehaviour,
     pub(crate) receive_count: u32,
-    /// How long the handler blocks its thread before it awaits anything.
+    /// The time that the handler blocks its thread before it awaits anything.
     #[serde(default)]
     pub(crate) blocks_ms: u64,
-    /// A member of the body beside the note; absent if 0.
+    /// A member of the body in addition to the note, absent if 0.
     #[serde(default)]
     pub(crate) trace: u8,
 }
@@ -201,19 +201,19 @@ pub(crate) struct Record {
 pub(crate) enum Body {
     Order {
         key: usize,
-        /// Makes it another payload.
+        /// The note that distinguishes payloads.
         note: u8,
     },
     NoKey,
-    /// The decoder refuses it.
+    /// The decoder rejects it permanently.
     Poison,
-    /// The decoder refuses it for now.
+    /// The decoder rejects it temporarily.
     PoisonForNow,
     /// The decoder panics.
     PoisonPanics,
-    /// No work, as the service is told.
+    /// The service ignores it.
     Ping,
-    /// Whoever is asked whether it is work panics.
+    /// The predicate that ignores messages panics.
     PingPanics,
 }
 
@@ -223,27 +223,27 @@ impl Record {
     }
 }
 
-/// What the handler does when its time has passed.
+/// The behavior of the handler at the end of its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Behaviour {
     Succeed,
     Transient,
-    /// The first run of the key fails, and no later one.
+    /// Only the first run of the key fails.
     TransientOnce,
     Permanent,
-    /// It takes effect, and says that its outcome is unknown.
+    /// It takes effect, and returns an unknown outcome.
     Unknown,
     /// It takes effect, and panics.
     Panic,
-    /// It panics before it is awaited.
+    /// It panics before its future is awaited.
     PanicAtOnce,
     Hang,
-    /// The process is frozen for its time: timers do not notice. Then it succeeds.
+    /// The process is frozen for the duration, without effect on timers. Then the handler succeeds.
     #[serde(rename = "Block")]
     Freeze,
 }
 
-/// What a probe of the record says.
+/// The result of a probe of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ProbeBehaviour {
     Truth,
@@ -254,38 +254,38 @@ pub(crate) enum ProbeBehaviour {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Delivery {
-    /// Whether all records are delivered again, or only those that were reported.
+    /// Whether all records are redelivered, instead of only the reported ones.
     pub(crate) all: bool,
-    /// Time since the last answer.
+    /// The time since the last response.
     pub(crate) after_ms: u64,
-    /// Time that each invocation has; 0 if its deadline is unknown.
+    /// The time that each invocation has, or 0 if its deadline is unknown.
     pub(crate) left_ms: u64,
-    /// When each invocation with these records begins.
+    /// The starts of the invocations with these records.
     pub(crate) starts_ms: Vec<u64>,
-    /// Where each invocation is killed, if it is.
+    /// The point at which each invocation is killed, if it is.
     #[serde(default)]
     pub(crate) kills: Vec<Option<Kill>>,
 }
 
-/// When the service's future is dropped.
+/// The point at which the service's future is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kill {
-    /// After so many polls.
+    /// After this many polls.
     AtPoll(u64),
-    /// After so many milliseconds.
+    /// After this many milliseconds.
     AtMs(u64),
 }
 
 /// Faults between the engine and the store.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Faults {
-    /// How many of a thousand requests meet each fault.
+    /// The rate of each fault per thousand requests.
     pub(crate) rates: Vec<(StoreFault, u32)>,
-    /// What every request of a kind meets during the first delivery.
+    /// The faults of all requests of a kind during the first delivery.
     pub(crate) always: Vec<(CallKind, StoreFault)>,
-    /// The longest time a call takes to the store.
+    /// The maximum latency of a call to the store.
     pub(crate) latency_ms: u64,
-    /// How many of a thousand requests are lost on their way, and arrive later.
+    /// The number of requests per thousand that are delayed on their way.
     pub(crate) late: u32,
     pub(crate) late_ms: u64,
 }
@@ -331,7 +331,7 @@ impl From<StoreFault> for Fault {
 }
 
 impl Plan {
-    /// The lane that the record's order is kept within.
+    /// Returns the lane of the record, within which its order is kept.
     pub(crate) fn lane(&self, record: &Record) -> Option<usize> {
         match self.source {
             SourceKind::Queue => None,
@@ -341,7 +341,7 @@ impl Plan {
         }
     }
 
-    /// Every key of a delivered or stored record.
+    /// Returns the keys of all delivered and stored records.
     pub(crate) fn keys(&self) -> Vec<usize> {
         let stored = self.stored.iter().map(|(key, _)| *key);
         let mut keys: Vec<usize> = self.records.iter().filter_map(Record::key).chain(stored).collect();
@@ -354,7 +354,7 @@ impl Plan {
         self.stored.iter().find(|(stored, _)| *stored == key).map(|(_, record)| *record)
     }
 
-    /// Whether two records with one key have the same payload.
+    /// Returns whether two records with the same key have the same payload.
     pub(crate) fn same_payload(&self, one: &Record, other: &Record) -> bool {
         match self.settings.payload {
             PayloadChoice::Body => one.body == other.body && one.trace == other.trace,
@@ -363,14 +363,14 @@ impl Plan {
         }
     }
 
-    /// How long a call of the store takes at the most, in milliseconds; `None` if one may never be answered.
+    /// Returns the maximum duration of a call of the store in milliseconds, or `None` if a call may never return.
     pub(crate) fn longest_call_ms(&self) -> Option<u64> {
         let faults = self.faults.rates.iter().map(|(fault, _)| *fault);
         let mut delay = 0;
         for fault in faults.chain(self.faults.always.iter().map(|(_, fault)| *fault)) {
             match fault {
                 StoreFault::Silence => return None,
-                // Those of one call come one after the other.
+                // The delays of one call are consecutive.
                 StoreFault::Delay(ms) => delay = ms * u64::try_from(self.settings.chunk.max(25)).unwrap_or(u64::MAX),
                 _ => {}
             }

@@ -1,6 +1,6 @@
-//! Bugs that are planted around the service: every rule of batches, and every defect of handlers that block, hang and
-//! wait, has one that the checker finds. `first_plans.txt` lists the plan of the search that finds each first; `make plants`
-//! writes it.
+//! Mutation tests. Each rule of batches, and each defect of handlers that block, hang or wait, has a bug that is
+//! planted around the service and that the checker finds. `first_plans.txt` lists the first plan of the search that
+//! finds each bug. `make plants` writes it.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ use crate::{
     search::{runner, try_out},
 };
 
-/// A bug in the store, the source, the handler or the settings that a plan is performed with.
+/// A bug in the store, the source, the handler or the settings of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlantedBug {
     ReleasedAfterSuccess,
@@ -63,31 +63,27 @@ pub(crate) enum PlantedBug {
     EnvelopeCompared,
 }
 
-/// How a bug is found.
+/// The way in which a bug is found.
 enum Found {
     /// By a plan that breaks one of these promises.
     Here(PlantedBug, &'static [Promise]),
-    /// It cannot be planted around the service. By this test: its file, and its name.
+    /// By this test, with its file and its name, because the bug cannot be planted around the service.
     By(&'static str, &'static str),
 }
 use Found::{By, Here};
 
-/// The number of the first plan that finds each bug, from 1: a line `number rule bug` for each.
+/// The file with the number of the first plan that finds each bug, from 1, as lines `number rule bug`.
 const FIRST_PLANS: &str = "tests/property/first_plans.txt";
-/// The seed of the standard search, whatever `PROPERTY_SEED` is.
+/// The seed of the standard search, regardless of `PROPERTY_SEED`.
 const SEED: usize = 0;
 
-/// Each rule or defect, a bug against it, and how it is found.
+/// The rules and defects, each with a bug against it and the way in which that is found.
 const PLANTED: &[(&str, &str, Found)] = &[
-    ("B1", "failures are answered in reverse order", Here(PlantedBug::FailuresReversed, &[Promise::FailureReporting])),
-    (
-        "B1",
-        "one failure in a call fails the records beside it",
-        Here(PlantedBug::FailureSpreads, &[Promise::Settlement]),
-    ),
+    ("B1", "failures are reported in reverse order", Here(PlantedBug::FailuresReversed, &[Promise::FailureReporting])),
+    ("B1", "one failure in a call fails its other records", Here(PlantedBug::FailureSpreads, &[Promise::Settlement])),
     ("B2", "a record without an id is accepted", Here(PlantedBug::NamelessAccepted, &[Promise::FailureReporting])),
-    ("B2", "a failure is named by an empty id", Here(PlantedBug::EmptyIdentifier, &[Promise::FailureReporting])),
-    ("B3", "the second record with a key gets a key of its own", Here(PlantedBug::DuplicatesHidden, &[Promise::Once])),
+    ("B2", "a failure is reported with an empty id", Here(PlantedBug::EmptyIdentifier, &[Promise::FailureReporting])),
+    ("B3", "the second record with a key gets a different key", Here(PlantedBug::DuplicatesHidden, &[Promise::Once])),
     (
         "B4",
         "the source hides that records have an order",
@@ -98,15 +94,15 @@ const PLANTED: &[(&str, &str, Found)] = &[
     ),
     (
         "B4",
-        "several records of an order go together, and nobody said that they may",
+        "several records of an order are handled together without the setting",
         Here(PlantedBug::ConsecutiveUnasked, &[Promise::Order]),
     ),
-    ("B4", "one handler more runs than is allowed", Here(PlantedBug::ConcurrencyExceeded, &[Promise::Bounds])),
-    ("B4", "a call gets one record more than is allowed", Here(PlantedBug::TogetherIgnored, &[Promise::Bounds])),
+    ("B4", "one handler too many runs", Here(PlantedBug::ConcurrencyExceeded, &[Promise::Bounds])),
+    ("B4", "a call gets one record too many", Here(PlantedBug::TogetherIgnored, &[Promise::Bounds])),
     ("B5", "the clock is 600 ms behind", Here(PlantedBug::ClockBehind, &[Promise::Bounds])),
     (
         "B6",
-        "a claim is granted although another stands",
+        "a claim is granted although another is held",
         Here(PlantedBug::GrantedTwice, &[Promise::Record, Promise::Once]),
     ),
     (
@@ -116,44 +112,44 @@ const PLANTED: &[(&str, &str, Found)] = &[
     ),
     (
         "B6",
-        "what is around a message is compared too",
+        "the envelope of a message is also compared",
         Here(PlantedBug::EnvelopeCompared, &[Promise::FailureReporting, Promise::Report, Promise::Once]),
     ),
     ("B6", "anybody may settle a claim", Here(PlantedBug::OwnerIgnored, &[Promise::Record, Promise::Once])),
-    ("B7", "the last failure is not answered", Here(PlantedBug::FailureForgotten, &[Promise::FailureReporting])),
+    ("B7", "the last failure is not in the response", Here(PlantedBug::FailureForgotten, &[Promise::FailureReporting])),
     (
         "B7",
-        "a failure does not fail the invocation that it should fail",
+        "a failure does not fail its invocation",
         Here(PlantedBug::AllOrErrorForgotten, &[Promise::FailureReporting]),
     ),
     (
         "B7",
-        "a key that another payload is using is told as that payload's for good",
+        "a mismatch with a claim is reported as permanent",
         Here(PlantedBug::MismatchToldAsFinal, &[Promise::Record]),
     ),
     (
         "B7",
-        "what is no work is taken for work",
+        "an ignored message is handled",
         Here(PlantedBug::PingsAreWork, &[Promise::FailureReporting, Promise::Report, Promise::DeadLetter]),
     ),
     (
         "B7",
-        "another record is answered than the one that failed",
+        "the response contains a different record than the failed one",
         Here(PlantedBug::WrongIdentifier, &[Promise::FailureReporting]),
     ),
     (
         "B7",
-        "the policy for permanent failures is the other one",
+        "the policy for permanent failures is reversed",
         Here(PlantedBug::PermanentFailuresSwapped, &[Promise::FailureReporting, Promise::Report, Promise::Order]),
     ),
     (
         "B7",
-        "the redelivery hook is not told until when a key is held",
+        "the redelivery hook does not get the end of a lease",
         Here(PlantedBug::HeldUntilForgotten, &[Promise::Redelivery]),
     ),
     (
         "B8",
-        "a completion is answered, and not written",
+        "a completion succeeds without being written",
         Here(PlantedBug::SettleLostAndAcknowledged, &[Promise::Record, Promise::Once]),
     ),
     (
@@ -163,45 +159,45 @@ const PLANTED: &[(&str, &str, Found)] = &[
     ),
     (
         "B9",
-        "a checkpoint passes over a failure",
+        "a checkpoint skips a failure",
         By("tests/batch/sources/streams.rs", "of_several_failures_the_lowest_sequence_number_is_the_checkpoint"),
     ),
     (
         "B10",
-        "work goes on when its future is dropped",
+        "work continues when its future is dropped",
         Here(PlantedBug::Detached, &[Promise::Bounds, Promise::Settlement]),
     ),
     (
         "B11",
-        "the last receive of a record does not show",
+        "the last receive of a record is hidden",
         Here(PlantedBug::LastReceiveHidden, &[Promise::DeadLetter, Promise::Report, Promise::Bounds]),
     ),
     (
         "B12",
-        "claims are made in larger chunks than the store takes",
+        "claims are made in larger chunks than the store accepts",
         Here(PlantedBug::ChunkIgnored, &[Promise::ClaimsAhead]),
     ),
     (
         "B12",
-        "claims run ahead although a lost outcome is refused",
+        "claims run ahead although takeovers are refused",
         Here(PlantedBug::PolicyIgnored, &[Promise::ClaimsAhead]),
     ),
     ("A", "outcomes are sent 100 ms late", Here(PlantedBug::SettlesHeldBack, &[Promise::Settlement])),
     ("B", "a handler begins 700 ms after the time was checked", Here(PlantedBug::BeginsLate, &[Promise::Bounds])),
     (
         "C",
-        "several claims stand while a handler blocks its thread",
+        "several claims are held while a handler blocks its thread",
         Here(PlantedBug::PollsLookQuick, &[Promise::ClaimsAhead]),
     ),
     (
         "D",
-        "a record hangs on its last receive until the stop point",
+        "a record hangs on its last receive until the handler deadline",
         Here(PlantedBug::LongestRunIgnored, &[Promise::Bounds]),
     ),
     ("E", "a wait has no limit", Here(PlantedBug::WaitsWithoutLimit, &[Promise::Waiting])),
     (
         "F",
-        "a decoder's mark is ignored",
+        "a decoder's verdict is ignored",
         Here(PlantedBug::DecoderMarkIgnored, &[Promise::FailureReporting, Promise::Report, Promise::DeadLetter]),
     ),
     (
@@ -211,17 +207,18 @@ const PLANTED: &[(&str, &str, Found)] = &[
     ),
     (
         "G",
-        "an invocation in which nothing can start looks like one that failed for now",
+        "an invocation in which nothing can start reports temporary failures",
         Here(PlantedBug::ExpectedDurationIgnored, &[Promise::Progress]),
     ),
     ("H", "every poll is repeated", Here(PlantedBug::PollsRepeated, &[Promise::Waiting])),
 ];
 
-/// Returns whether a plan of the standard search, numbered from 1, finds the bug. A plan that also fails without the bug is an error.
+/// Returns whether a plan of the standard search, numbered from 1, finds the bug. A plan that also fails without the
+/// bug is an error.
 fn finds(number: usize, bug: PlantedBug, promises: &[Promise]) -> Result<bool, String> {
     let plan = plan().new_tree(&mut runner(SEED, number - 1)).unwrap().current();
     let Err(violation) = try_out(&plan, Some(bug)) else { return Ok(false) };
-    // It may break other promises, too.
+    // It may also break other promises.
     if !promises.contains(&violation.promise) {
         return Ok(false);
     }
@@ -247,13 +244,13 @@ fn name(rule: &str, text: &str) -> String {
     format!("{rule:3} {text}")
 }
 
-/// Whether a test file has a test of this name.
+/// Returns whether a test file has a test with this name.
 fn has_test(file: &str, name: &str) -> bool {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap_or_default();
     ["(", "<"].iter().any(|next| text.contains(&format!("fn {name}{next}")))
 }
 
-/// On all processors; in the order of the list.
+/// Applies a function to each bug on all processors, and returns the results in the order of the list.
 fn for_each_bug<T: Send>(look: impl Fn(&str, &str, &Found) -> T + Sync) -> Vec<T> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Records what the engine asks of the store, and what it is told.
+//! A store that records the engine's requests and their results.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -18,7 +18,7 @@ use crate::{
     timeline::{Moment, Timeline, invocation, millis},
 };
 
-/// What the engine was told of a claim, or of a record that it read.
+/// The result that the engine got for a claim or a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Granted,
@@ -27,18 +27,18 @@ pub(crate) enum Told {
     /// The end of the lease in the way, in milliseconds, if there is one.
     InProgress(Option<u64>),
     Abandoned,
-    /// Another payload's outcome stands.
+    /// Another payload has an outcome.
     Mismatch,
-    /// Another payload's claim stands, until then.
+    /// Another payload has a claim, until then.
     MismatchInProgress(Option<u64>),
-    /// Another payload's claim has lapsed.
+    /// Another payload has a lapsed claim.
     MismatchAbandoned,
-    /// An error, no answer at all, or no record.
+    /// An error, no response, or no record.
     Nothing,
 }
 
 impl Told {
-    /// The end of the lease in the way, in milliseconds, where any claim is.
+    /// Returns the end of the lease in the way, in milliseconds, if there is a claim.
     pub(crate) fn held_until(self) -> Option<Option<u64>> {
         match self {
             Self::InProgress(until) | Self::MismatchInProgress(until) => Some(until),
@@ -51,7 +51,7 @@ impl Told {
 pub(crate) struct Claim {
     pub(crate) invocation: usize,
     pub(crate) asked: Moment,
-    /// When the call returned, or was dropped.
+    /// The moment at which the call returned or was dropped.
     pub(crate) answered: Option<Moment>,
     pub(crate) key: KeyHash,
     pub(crate) owner: Owner,
@@ -81,13 +81,13 @@ impl From<&Settlement> for Ending {
     }
 }
 
-/// What the engine was told of a settle.
+/// The result that the engine got for a settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settling {
     Done,
-    /// The lease is lost, to a record with this status and payload if there is one.
+    /// The lease was lost, to a record with this status and payload if there is one.
     Lost(Option<(Status, Option<Fingerprint>)>),
-    /// An error, or no answer at all.
+    /// An error, or no response.
     Nothing,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Settle {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
     pub(crate) invocation: usize,
-    /// Reads with the same number were one call.
+    /// The number of the call. Reads of one call share it.
     pub(crate) call: usize,
     pub(crate) asked: Moment,
     pub(crate) answered: Option<Moment>,
@@ -166,7 +166,7 @@ impl RecordedStore {
         let now = self.timeline.now().at.seconds_rounded_down();
         for (read, answer) in self.lock().reads[first..].iter_mut().zip(&answers) {
             let record = answer.as_ref().ok().and_then(Option::as_ref);
-            // An expired one counts as absent.
+            // An expired record counts as absent.
             let record = record.filter(|record| record.expiration.is_none_or(|end| end > now));
             read.told = record.map_or(Told::Nothing, told_by_record);
             read.fingerprint = record.and_then(|record| record.fingerprint);

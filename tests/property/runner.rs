@@ -32,26 +32,26 @@ use crate::{
 /// The skew margin.
 pub(crate) const MARGIN_MS: u64 = 1_000;
 
-/// The lease where no deadline is known.
+/// The lease if no deadline is known.
 pub(crate) const LEASE_MS: u64 = 30_000;
 
-/// Longer than any invocation.
+/// A duration longer than any invocation.
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
-/// One invocation, as its caller sees it.
+/// An invocation, as its caller sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Invocation {
     pub(crate) number: usize,
-    /// For each record of the event, its index in the plan.
+    /// The index in the plan of each record of the event.
     pub(crate) places: Vec<usize>,
-    /// Number of the delivery of these records, from 0.
+    /// The number of the delivery of these records, from 0.
     pub(crate) delivery: usize,
     pub(crate) began: Timestamp,
-    /// Time that it had; 0 if its deadline was unknown.
+    /// The time that it had, or 0 if its deadline was unknown.
     pub(crate) left_ms: u64,
-    /// When it answered or was killed.
+    /// The time of its response or its kill.
     pub(crate) ended: Timestamp,
-    /// `None` if it was killed.
+    /// Its response, or `None` if it was killed.
     pub(crate) answer: Option<Result<Vec<String>, ErrorKind>>,
     /// The report on each record.
     pub(crate) reports: Vec<RecordReport>,
@@ -60,7 +60,7 @@ pub(crate) struct Invocation {
 /// The store's records at a moment.
 pub(crate) type Snapshot = (Moment, HashMap<KeyHash, Record>);
 
-/// Everything that was recorded of a case.
+/// The recorded history of a case.
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) plan: Arc<Plan>,
@@ -71,11 +71,11 @@ pub(crate) struct History {
     pub(crate) calls: StoreCalls,
     pub(crate) applied: Vec<(Moment, Applied)>,
     pub(crate) snapshots: Vec<Snapshot>,
-    /// Number of tasks that were left.
+    /// The number of tasks left at the end.
     pub(crate) tasks: usize,
 }
 
-/// Performs a plan; the bug is planted in what surrounds the service.
+/// Performs a plan, with the bug planted around the service.
 pub(crate) fn perform(plan: &Arc<Plan>, bug: Option<PlantedBug>) -> History {
     match plan.settings.waiting {
         Waiting::OrderedOnly => perform_from::<{ Waiting::OrderedOnly as u8 }>(plan, bug),
@@ -86,7 +86,7 @@ pub(crate) fn perform(plan: &Arc<Plan>, bug: Option<PlantedBug>) -> History {
 
 fn perform_from<const WAITING: u8>(plan: &Arc<Plan>, bug: Option<PlantedBug>) -> History {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    // The engine's pauses are random; its numbers come from the thread.
+    // The engine's pauses are random. Their numbers come from the thread's generator.
     fastrand::seed(plan.seed);
     runtime.block_on(async {
         let runner = Runner::new(plan, bug);
@@ -118,7 +118,7 @@ struct Runner {
     stored: HashMap<KeyHash, Record>,
 }
 
-/// The engine's clock. It is behind, or does not see how long polls of handlers take, where such a bug is planted.
+/// The engine's clock. Depending on the planted bug, it is behind, or does not show the duration of handler polls.
 #[derive(Debug)]
 struct EngineClock {
     journal: Journal,
@@ -226,7 +226,7 @@ impl Runner {
         service
     }
 
-    /// Performs the plan with this handler, and with a probe where the policy has one.
+    /// Performs the plan with this handler, and with a probe if the policy has one.
     async fn perform<H, Args, const WAITING: u8>(&self, handler: H) -> History
     where
         H: Handler<Order, Args, Output = String>,
@@ -282,7 +282,7 @@ impl Runner {
             snapshots.push(self.read_all().await);
             self.faults.heal();
         }
-        // Whatever goes on behind the service's back has time to be noticed.
+        // Detached work has time to be recorded.
         tokio::time::sleep(millis(120_000)).await;
         History {
             plan: Arc::clone(&self.plan),
@@ -363,7 +363,7 @@ fn engine_settings(plan: &Plan, policy: Policy, builder: Builder) -> Builder {
         .missing_key(if settings.runs_without_key { MissingKey::RunUnprotected } else { MissingKey::Reject })
 }
 
-/// The records that are delivered again after such an invocation.
+/// Returns the records that are redelivered after such an invocation.
 fn reported(plan: &Plan, invocation: &Invocation) -> Vec<usize> {
     let Some(Ok(ids)) = &invocation.answer else { return invocation.places.clone() };
     let ids: HashSet<&str> = ids.iter().map(String::as_str).collect();

@@ -1,22 +1,22 @@
-//! Plans that were saved before: a file of any version loads, and means what it meant.
+//! Tests that saved plans of every version load and keep their meaning.
 
 use crate::{
     plan::{PayloadChoice, Plan, Waiting},
     search::try_out,
 };
 
-/// Saved before plans had kills, blocking handlers, payloads, waits and redelivery.
+/// Plans that were saved before kills, blocking handlers, payloads, waits and redelivery existed.
 const FIRST_VERSION: [&str; 2] =
     [include_str!("saved_plans/frozen_fifo.json"), include_str!("saved_plans/late_requests.json")];
 
-/// Each has shown a defect that is mended.
+/// Plans that have shown a defect of the library, fixed since.
 const FAILED_ONCE: [&str; 3] = [
     include_str!("saved_plans/unordered_behind_failed_lane.json"),
     include_str!("saved_plans/head_behind_claims_ahead.json"),
     include_str!("saved_plans/last_delivery_with_a_millisecond_left.json"),
 ];
 
-/// Each has shown an error of the checker.
+/// Plans that have shown an error of the checker.
 const MISJUDGED_ONCE: [&str; 4] = [
     include_str!("saved_plans/a_refused_claim_in_doubt_is_read_to_be_withdrawn.json"),
     include_str!("saved_plans/a_lease_is_learnt_from_a_later_refusal.json"),
@@ -55,7 +55,7 @@ fn a_saved_plan_is_read_as_it_was() {
     }
 }
 
-/// Whether every member of a value is in another one.
+/// Returns whether a value contains every member of another value.
 fn is_part_of(part: &serde_json::Value, whole: &serde_json::Value) -> bool {
     use serde_json::Value::{Array, Object};
     match (part, whole) {

@@ -1,4 +1,4 @@
-//! Searches for a plan that breaks a promise: on all processors, made smaller, saved and read again.
+//! Searches on all processors for a plan that breaks a promise, then shrinks and saves it.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ pub(crate) struct Failing {
     pub(crate) violation: Violation,
 }
 
-/// Performs a plan and checks what was seen.
+/// Performs a plan and checks its history.
 pub(crate) fn try_out(plan: &Plan, bug: Option<PlantedBug>) -> Checked {
     let plan = Arc::new(plan.clone());
     let tried = catch_unwind(AssertUnwindSafe(|| check(&perform(&plan, bug))));
@@ -43,7 +43,7 @@ pub(crate) fn try_out(plan: &Plan, bug: Option<PlantedBug>) -> Checked {
     })
 }
 
-/// Runs so many cases, and stops at the first that fails. That one is made smaller for as long as `shrinking`.
+/// Runs this many cases, and stops at the first failure, which is shrunk for up to `shrinking`.
 pub(crate) fn search<S>(
     cases: usize,
     bug: Option<PlantedBug>,
@@ -78,7 +78,7 @@ where
     })
 }
 
-/// Draws the same plan for a case each time, whatever thread it is on.
+/// Returns a generator that draws the same plan for a case on every thread.
 pub(crate) fn runner(seed: usize, case: usize) -> TestRunner {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -86,7 +86,7 @@ pub(crate) fn runner(seed: usize, case: usize) -> TestRunner {
     TestRunner::new_with_rng(Config::default(), TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
-/// The smallest plan found that still fails.
+/// Returns the smallest failing plan found.
 fn shrink(
     tree: &mut impl ValueTree<Value = Plan>,
     whole: Failing,
@@ -109,13 +109,14 @@ fn shrink(
     failing
 }
 
-/// A number from the environment.
+/// Reads a number from the environment.
 pub(crate) fn number(name: &str, default: usize) -> usize {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+    std::env::var(name)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
 }
 
 impl Failing {
-    /// Saves the plan in a file that is named after what is in it.
+    /// Saves the plan in a file named after its contents.
     pub(crate) fn save(&self) -> PathBuf {
         let folder = std::env::var_os("PROPERTY_FAILED")
             .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("property"), PathBuf::from);
@@ -129,7 +130,7 @@ impl Failing {
     }
 }
 
-/// Reads a plan that was saved.
+/// Reads a saved plan.
 pub(crate) fn read(path: &Path) -> Plan {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&text).unwrap()

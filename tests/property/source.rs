@@ -1,4 +1,4 @@
-//! The source of a plan's records: SQS as it is, and shards and partitions of a source of its own.
+//! The source of a plan's records: SQS, and a custom source with shards and partitions.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
     planted_bugs::PlantedBug,
 };
 
-/// A record that is in no event of SQS.
+/// A record of the custom source.
 #[derive(Debug)]
 pub(crate) struct PlainRecord {
     id: String,
@@ -38,7 +38,7 @@ pub(crate) enum TestRecord {
     Plain(PlainRecord),
 }
 
-/// Delivers a plan's records. `WAITING` is the number of a [`Waiting`].
+/// The source of a plan's records. `WAITING` is the number of a [`Waiting`].
 #[derive(Clone, Debug)]
 pub(crate) struct TestSource<const WAITING: u8> {
     is_sqs: bool,
@@ -50,7 +50,7 @@ impl<const WAITING: u8> TestSource<WAITING> {
         Self { is_sqs: plan.source.is_sqs(), bug }
     }
 
-    /// The failures that are answered.
+    /// Returns the failures for the response.
     fn answered(&self, failed: &[Arc<RecordInfo>]) -> Vec<Arc<RecordInfo>> {
         let mut failed = failed.to_vec();
         match self.bug {
@@ -68,7 +68,7 @@ impl<const WAITING: u8> TestSource<WAITING> {
     }
 }
 
-/// The id of another record.
+/// Returns the id of the next record.
 fn next_id(id: &str) -> String {
     id_of(id[1..].parse::<usize>().unwrap() + 1)
 }
@@ -81,7 +81,7 @@ pub(crate) fn key_name(key: usize) -> String {
     format!("order-{key}")
 }
 
-/// The text of a body. One that the decoder does not take is told by its first letter.
+/// Returns the text of a body. Its first letter marks one that the decoder rejects.
 fn body(record: &Record) -> String {
     let trace = if record.trace == 0 { String::new() } else { format!(r#","trace":{}"#, record.trace) };
     match record.body {
@@ -95,7 +95,7 @@ fn body(record: &Record) -> String {
     }
 }
 
-/// The body as the record has it: in a notification that no other delivery has, if the plan has envelopes.
+/// Returns the body of a record, in a notification that is unique to this delivery if the plan has envelopes.
 fn wrapped(plan: &Plan, record: &Record, place: &str, delivery: u32) -> String {
     let body = body(record);
     if !plan.settings.envelopes {
@@ -111,7 +111,7 @@ fn wrapped(plan: &Plan, record: &Record, place: &str, delivery: u32) -> String {
     notification.to_string()
 }
 
-/// The envelope of SNS.
+/// The SNS envelope.
 #[derive(Clone, Debug)]
 pub(crate) struct TestEnvelope {
     pub(crate) bug: Option<PlantedBug>,
@@ -129,7 +129,7 @@ impl Envelope for TestEnvelope {
     }
 }
 
-/// The records at these places of the plan as one event; each says where in the event and in the plan it is.
+/// Builds one event of the records at these places of the plan. Each contains its place in the event and in the plan.
 pub(crate) fn event(plan: &Plan, places: &[usize], delivery: u32) -> TestEvent {
     let records = places.iter().enumerate().map(|(place, &at)| {
         let record = &plan.records[at];
@@ -156,7 +156,7 @@ pub(crate) fn event(plan: &Plan, places: &[usize], delivery: u32) -> TestEvent {
         message.message_id = record.id.map(id_of);
         message.body = Some(body);
         message.event_source_arn = Some(format!("arn:aws:sqs:us-east-1:123456789012:orders{suffix}"));
-        // A fair queue has groups too, and no order.
+        // A fair queue has groups too, but no order.
         message.attributes.insert("MessageGroupId".to_owned(), record.group.to_string());
         message.attributes.insert("ApproximateReceiveCount".to_owned(), receive_count.to_string());
         message.attributes.insert("Place".to_owned(), place);
@@ -218,7 +218,7 @@ impl<const WAITING: u8> Source for TestSource<WAITING> {
         };
         match self.bug {
             Some(PlantedBug::LastReceiveHidden) => (info.with_receive_count(1), body),
-            // Records with an odd place in the event get keys of their own.
+            // Records at an odd place in the event get distinct keys.
             Some(PlantedBug::DuplicatesHidden)
                 if info.attribute("Place").is_some_and(|place| {
                     place.split(' ').next().is_some_and(|place| place.ends_with(['1', '3', '5', '7', '9']))

@@ -1,5 +1,5 @@
-//! The store that plans are performed on: in memory, with a record of every request that was applied. Requests may reach
-//! it late, and bugs may be planted in it.
+//! The store of a plan, in memory, which records every request that was applied. Requests may reach it late, and bugs
+//! may be planted in it.
 
 use std::{
     mem,
@@ -22,7 +22,7 @@ use crate::{
     timeline::{Moment, Timeline, millis},
 };
 
-/// A request that was applied or refused, and its answer.
+/// A request that was applied or refused, with its result.
 #[derive(Clone, Debug)]
 pub(crate) enum Applied {
     Claim(ClaimRequest, Claimed),
@@ -35,20 +35,20 @@ enum Request {
     Settle(SettleRequest),
 }
 
-/// Clones share their state.
+/// The store of a plan. Clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct TestStore {
     memory: MemoryStore,
     timeline: Timeline,
     chunk: usize,
     faults: Arc<Faults>,
-    /// Whether requests whose call is dropped may arrive all the same.
+    /// Whether requests of a dropped call may still arrive.
     delivers_dropped: bool,
     bug: Option<PlantedBug>,
     state: Arc<Mutex<State>>,
 }
 
-/// A request that was sent and has not arrived.
+/// A request that was sent and has not arrived yet.
 #[derive(Debug)]
 struct LateRequest {
     request: Request,
@@ -63,7 +63,7 @@ struct State {
     late: Vec<LateRequest>,
 }
 
-/// The longest time that a request is on its way after its sender was killed, in milliseconds.
+/// The maximum time in milliseconds that a request is on its way after its sender was killed.
 const LONGEST_AFTER_KILL_MS: u64 = 2_000;
 
 impl TestStore {
@@ -89,7 +89,7 @@ impl TestStore {
         self.state.lock().unwrap()
     }
 
-    /// Whether a request is lost on its way for now.
+    /// Returns whether a request is delayed on its way.
     fn is_late(&self, request: impl FnOnce() -> Request) -> bool {
         if self.faults.late == 0 {
             return false;
@@ -104,7 +104,7 @@ impl TestStore {
         is_late
     }
 
-    /// Applies what has arrived by now.
+    /// Applies the requests that have arrived by now.
     async fn apply_late_requests(&self) {
         loop {
             let now = self.timeline.clock.now();
@@ -114,7 +114,7 @@ impl TestStore {
             };
             let Some(LateRequest { request, sent, .. }) = arrived else { return };
             match request {
-                // Its lease is as the sender has computed it.
+                // Its lease is the one that the sender computed.
                 Request::Claim(request) => {
                     let lease = request.lease.saturating_sub(now.since(sent));
                     drop(self.apply_claim(ClaimRequest { lease, ..request }).await);
@@ -186,7 +186,7 @@ impl TestStore {
     }
 }
 
-/// Requests on their way. If their call is dropped some of them are lost, and the others arrive later.
+/// Requests on their way. If their call is dropped, some of them are lost and the others arrive later.
 struct Travelling<'a> {
     store: &'a TestStore,
     requests: Vec<Request>,

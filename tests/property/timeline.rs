@@ -1,4 +1,4 @@
-//! One order and one clock for everything that is recorded.
+//! One order and one clock for all recorded events.
 
 use std::{
     pin::pin,
@@ -18,7 +18,7 @@ pub(crate) const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A time, and a number that orders what happens at the same time.
+/// A time, and a number that orders events at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
     pub(crate) tick: u64,
@@ -42,15 +42,15 @@ impl Timeline {
     }
 }
 
-/// Lets time pass in the middle of a poll, as for a thread that is blocked: every clock moves, and timers that are due
+/// Lets time pass in the middle of a poll, as if the thread were blocked. Every clock advances, and timers that are due
 /// fire when the thread is free again.
 pub(crate) fn block_thread(time: Duration) {
-    // Its first poll moves the paused clock; what is left of it would only yield.
+    // Its first poll advances the paused clock. Further polls would only yield.
     let _ = pin!(tokio::time::advance(time)).poll(&mut Context::from_waker(Waker::noop()));
 }
 
 tokio::task_local! {
-    /// The number of the invocation that the present code belongs to.
+    /// The number of the current invocation.
     pub(crate) static INVOCATION: usize;
 }
 

@@ -1,4 +1,5 @@
-//! Every store, by the value, in a `Box` and in an `Arc`, against the suite. (The memory store by the value: `tests/memory.rs`.)
+//! Runs the conformance suite on every store, by value, in a `Box` and in an `Arc`. `tests/memory.rs` covers the memory
+//! store by value.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use lambda_once::{
 
 use crate::support;
 
-/// The whole suite on a subject, whose time is a manual clock's.
+/// Runs the whole suite on a subject, with a manual clock.
 macro_rules! suites {
     ($($name:ident: $subject:expr;)+) => {
         $(
@@ -30,7 +31,7 @@ macro_rules! suites {
     };
 }
 
-/// What depends on time, with the clock of the server: the checks that a busy machine cannot make late.
+/// Runs the time-dependent checks that pass on a busy machine, with the server's clock.
 macro_rules! suites_by_the_servers_clock {
     ($($name:ident: $subject:expr;)+) => {
         $(
@@ -80,7 +81,7 @@ suites! {
     postgres_in_an_arc: in_an_arc(postgres);
 }
 
-/// The checks of amendments on a subject.
+/// Runs the checks of amendments on a subject.
 macro_rules! amendments {
     ($($name:ident: $subject:expr;)+) => {
         $(
@@ -110,7 +111,7 @@ amendments! {
     amendments_in_postgres: amending(postgres);
 }
 
-/// The checks of lists on a subject.
+/// Runs the checks of lists on a subject.
 macro_rules! lists {
     ($($name:ident: $subject:expr;)+) => {
         $(
@@ -185,7 +186,7 @@ async fn by_value<S: Store>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subjec
 async fn amending<S: Amend + Clone>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subject {
     let clock = support::future_clock();
     let store = store(clock.clone()).await;
-    // An `Arc` and a `Box` pass amendments on.
+    // `Arc` and `Box` forward amendments.
     let amend: Arc<dyn Amend> = Arc::new(store.clone());
     Subject::new(store, clock).with_amendments(Box::new(amend))
 }
@@ -193,7 +194,7 @@ async fn amending<S: Amend + Clone>(store: impl AsyncFnOnce(ManualClock) -> S) -
 async fn listing<S: List + Clone>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subject {
     let clock = support::future_clock();
     let store = store(clock.clone()).await;
-    // An `Arc` and a `Box` pass lists on.
+    // `Arc` and `Box` forward lists.
     let list: Arc<dyn List> = Arc::new(store.clone());
     Subject::new(store, clock).with_lists(Box::new(list))
 }

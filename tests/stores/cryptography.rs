@@ -1,6 +1,6 @@
-//! The cryptography of TLS: a server tells it from the groups for key exchange that it is offered.
+//! The cryptography provider of TLS, which a server recognizes by the offered key exchange groups.
 //!
-//! rustls has one provider a process. So what connects is this test binary, started once more for each case.
+//! rustls has one provider per process. Each case therefore runs this test binary again, as the process that connects.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -23,23 +23,23 @@ use crate::support::{
     wire::{Protocol, host_and_port},
 };
 
-/// What the process that connects finds in its environment.
+/// The environment variable with the provider to install, for the process that connects.
 const INSTALLED: &str = "LAMBDA_ONCE_TEST_INSTALLED";
 const REDIS: &str = "LAMBDA_ONCE_TEST_REDIS";
 const POSTGRES: &str = "LAMBDA_ONCE_TEST_POSTGRES";
-/// Where the SDK looks for root certificates, in place of the system's.
+/// The environment variable with the SDK's root certificates, instead of the system's.
 const AUTHORITY: &str = "SSL_CERT_FILE";
 
-/// The one test that the process runs.
+/// The only test that the process runs.
 const TEST: &str = "cryptography::an_installed_provider_is_used_before_the_one_of_the_features";
 
-/// What the application installs for its process.
+/// The provider that the application installs for its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Installed {
     Nothing,
-    /// A provider of its own, as one that is validated would be: with a single group.
+    /// A custom provider with a single group, as a validated one could be.
     Custom,
-    /// And it brings a client on AWS-LC for DynamoDB.
+    /// AWS-LC, with a DynamoDB client on AWS-LC.
     AwsLc,
 }
 
@@ -60,7 +60,7 @@ impl Installed {
     }
 }
 
-/// Connects to each server once.
+/// Connects once to each server.
 async fn connect(installed: Installed) {
     installed.install();
     let authority = fs::read(env::var(AUTHORITY).unwrap()).unwrap();
@@ -80,7 +80,7 @@ async fn connect(installed: Installed) {
     dynamodb.warm_up().await.unwrap();
 }
 
-/// What the servers were offered, each in one connection.
+/// The groups offered to each server, in one connection.
 #[derive(Debug, PartialEq, Eq)]
 struct Offers {
     dynamodb: Groups,
@@ -88,7 +88,7 @@ struct Offers {
     postgres: Groups,
 }
 
-/// Starts the process that connects, and sees it succeed.
+/// Runs the process that connects, and asserts its success.
 async fn offers_with(installed: Installed) -> Offers {
     let certificates = Certificates::new();
     let authority = Path::new(env!("CARGO_TARGET_TMPDIR")).join(unique_name("authority"));
@@ -125,7 +125,7 @@ async fn offers_with(installed: Installed) -> Offers {
     fs::remove_file(&authority).unwrap();
     assert!(output.status.success(), "{installed:?}: {}", String::from_utf8_lossy(&output.stderr));
 
-    // A busy machine may open a second connection: all are alike.
+    // A busy machine may open a second connection, with the same offer.
     let offer = |proxy: TlsProxy| {
         let offers = proxy.offers();
         assert!(offers.iter().all(|offer| *offer == offers[0]), "{offers:?}");
@@ -139,10 +139,10 @@ async fn an_installed_provider_is_used_before_the_one_of_the_features() {
     if let Ok(installed) = env::var(INSTALLED) {
         return connect(Installed::named(&installed)).await;
     }
-    // AWS-LC offers one group more than ring: ML-KEM.
+    // AWS-LC offers one more group than ring, ML-KEM.
     let ring = vec![NamedGroup::X25519, NamedGroup::secp256r1, NamedGroup::secp384r1];
     let aws_lc = [vec![NamedGroup::X25519MLKEM768], ring.clone()].concat();
-    // With both features it is ring.
+    // With both features, ring is used.
     let own = if cfg!(feature = "ring") { ring } else { aws_lc.clone() };
     let custom = vec![NamedGroup::secp384r1];
     for (installed, expected) in [

@@ -1,4 +1,4 @@
-//! The names of the stores' databases in traces: those of OpenTelemetry's conventions, also through wrappers.
+//! The database names of the stores in traces, which follow the OpenTelemetry conventions, also through wrappers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A role that may do everything but delete: claims and outcomes are recorded, and no answer waits for a release.
+//! A role without delete permission. Claims and outcomes are recorded, and no response waits for a release.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use crate::support::{
     wire::{Protocol, Proxy, Request, host_and_port},
 };
 
-/// What is left of the invocation. The claims would stand for that long.
+/// The time left in the invocation, for which the claims would be held.
 const TIME_LEFT: Duration = Duration::from_secs(30);
-/// A busy machine has time to make a few calls.
+/// A limit that gives a busy machine time for a few calls.
 const SOON: Duration = Duration::from_secs(15);
 
-/// A batch of which some fail for now, twice.
+/// Runs a batch with transient failures twice.
 async fn assert_no_answer_waits(store: impl Store) {
     let once = Idempotency::builder(store).scope("tests").disabled(false).build().unwrap();
     let handle =
@@ -44,7 +44,7 @@ async fn assert_no_answer_waits(store: impl Store) {
     }
 }
 
-/// DynamoDB Local checks no permissions, so that the proxy answers for it.
+/// DynamoDB Local checks no permissions, so the proxy denies the deletes.
 async fn on_dynamodb(calls: dynamodb::Calls) {
     let (url, table) = (dynamodb_endpoint(), unique_name("denied"));
     let proxy = Proxy::start(Protocol::DynamoDb, host_and_port(&url)).await;

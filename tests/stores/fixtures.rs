@@ -1,4 +1,4 @@
-//! What each store holds, as files: a later version must read, settle and replay it.
+//! The stored form of each store's records, as files that later versions must read, settle and replay.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -23,7 +23,7 @@ use crate::support::{
     stores::{Backend, Records, on_each_proxied_store, on_each_store},
 };
 
-/// The operations on record, by what happened to them. Each has the key of its place, and those in order share an entity.
+/// The recorded operations, named by their history. Each has the key of its index, and ordered ones share an entity.
 const OPERATIONS: [&str; 13] = [
     "claimed",
     "claimed without a payload or a label",
@@ -45,7 +45,7 @@ fn place(name: &str) -> u8 {
     u8::try_from(place).unwrap()
 }
 
-/// The claim of an operation, by its first worker.
+/// Returns the claim of an operation by its first worker.
 fn claim(name: &str) -> ClaimRequest {
     let place = place(name);
     let key = KeyHash::from_bytes([0xa0 + place; 32]);
@@ -67,12 +67,12 @@ fn claim(name: &str) -> ClaimRequest {
     }
 }
 
-/// The claim of its second worker.
+/// Returns the claim of its second worker.
 fn second(name: &str) -> ClaimRequest {
     ClaimRequest { owner: Owner::from_bytes([0x80 + place(name); 16]), ..claim(name) }
 }
 
-/// Has each of them happen.
+/// Performs the history of each operation.
 async fn happen(held: &Records, clock: &ManualClock) {
     let store = &held.store().await;
     for name in OPERATIONS {
@@ -135,7 +135,7 @@ fn fixture(file: &str) -> String {
     std::fs::read_to_string(path(file)).expect(file)
 }
 
-/// Compares with a file, or writes it.
+/// Compares the text with a file, or writes the file.
 fn assert_is_fixture(file: &str, text: &str) {
     if std::env::var("FIXTURES").as_deref() == Ok("write") {
         std::fs::write(path(file), text).unwrap();
@@ -147,7 +147,7 @@ fn pretty(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap() + "\n"
 }
 
-/// The names of an operation's hash and of its mark, without the prefix.
+/// Returns the names of an operation's hash and of its order marker, without the prefix.
 fn redis_names(claim: &ClaimRequest) -> [String; 2] {
     let hex = claim.key.to_hex();
     let (entity, operation) = hex.split_at(32);
@@ -179,7 +179,7 @@ impl Backend {
     }
 }
 
-/// What the store's server holds, as a file.
+/// Returns the contents of the store's server, as a file.
 async fn dump(backend: Backend, held: &Records) -> String {
     match backend {
         Backend::Memory => pretty(&records(&held.store().await).await),
@@ -242,7 +242,7 @@ async fn dump(backend: Backend, held: &Records) -> String {
     }
 }
 
-/// A value as SQL writes it.
+/// Returns a value as an SQL literal.
 fn literal(value: &Value) -> String {
     match value {
         Value::String(text) => format!("'{}'", text.replace('\'', "''")),
@@ -259,7 +259,7 @@ async fn redis_connection() -> ::redis::aio::MultiplexedConnection {
     client.get_multiplexed_async_connection().await.unwrap()
 }
 
-/// Has the store's server hold what the file does. Of records in memory the file is the serialized form.
+/// Loads a file into the store's server. For records in memory, the file is their serialized form.
 async fn load(backend: Backend, held: &Records) {
     let file = fixture(backend.file());
     match backend {
@@ -312,7 +312,7 @@ async fn this_version_writes_what_the_files_hold(backend: Backend) {
     assert_is_fixture(backend.file(), &dump(backend, &held).await);
 }
 
-async fn what_is_on_file_is_read_settled_and_replayed(backend: Backend) {
+async fn stored_records_are_read_settled_and_replayed(backend: Backend) {
     let clock = support::future_clock();
     let held = Records::new(backend, clock.clone()).await;
     let store = held.store().await;
@@ -348,7 +348,7 @@ async fn what_is_on_file_is_read_settled_and_replayed(backend: Backend) {
             assert!(matches!(refused(&other).await, Refusal::Mismatch(_)), "{name}");
         }
     }
-    // The owners on record settle what they hold.
+    // The recorded owners settle their claims.
     for claim in [claim("claimed"), claim("claimed without a payload or a label"), second("taken over")] {
         let settle = settle_of(&claim, complete("2"));
         assert_eq!(store.settle(&[settle]).await.remove(0).unwrap(), Settled::Done { found: None });
@@ -361,8 +361,8 @@ async fn what_is_on_file_is_read_settled_and_replayed(backend: Backend) {
     assert!(granted(&store, &strict("released by an operator")).await.took_over());
 }
 
-/// The mark: what is older than an operation in doubt waits, and so does what the holder keeps out.
-async fn what_a_mark_on_file_says_of_an_order_holds(backend: Backend) {
+/// Operations older than an in-doubt one wait, and so do those that the holder excludes.
+async fn the_order_in_a_stored_marker_is_kept(backend: Backend) {
     let clock = support::future_clock();
     let held = Records::new(backend, clock.clone()).await;
     let store = held.store().await;
@@ -390,9 +390,9 @@ async fn what_a_mark_on_file_says_of_an_order_holds(backend: Backend) {
     granted(&store, &at(99)).await;
 }
 
-on_each_store!(memory, Memory; this_version_writes_what_the_files_hold, what_is_on_file_is_read_settled_and_replayed);
+on_each_store!(memory, Memory; this_version_writes_what_the_files_hold, stored_records_are_read_settled_and_replayed);
 on_each_proxied_store!(
     this_version_writes_what_the_files_hold,
-    what_is_on_file_is_read_settled_and_replayed,
-    what_a_mark_on_file_says_of_an_order_holds,
+    stored_records_are_read_settled_and_replayed,
+    the_order_in_a_stored_marker_is_kept,
 );

@@ -1,5 +1,5 @@
-//! Stores: the suite that each must pass, random requests that all must answer alike, networks that lose, delay and repeat
-//! requests, and what only one of the stores does.
+//! Tests of the stores: the conformance suite, random requests that all stores must answer alike, networks that lose,
+//! delay and repeat requests, and the specifics of each store.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 #![allow(clippy::future_not_send, reason = "a test's futures stay on its thread")]

@@ -1,4 +1,4 @@
-//! The errors of a first day, as a `main` that returns them prints them.
+//! Errors of the first setup, as printed by a `main` that returns them.
 
 use std::io::Write;
 
@@ -18,7 +18,7 @@ fn printed(error: &Error) -> String {
     format!("{error:?}")
 }
 
-/// A port of this machine on which nothing listens.
+/// Returns a local port without a listener.
 async fn closed_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port()
 }

@@ -1,15 +1,15 @@
-//! The purpose of a request, in any of the protocols.
+//! The purpose of a request, in every protocol.
 
 use serde_json::Value;
 
 use crate::support::wire::Request;
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Creates a record, or replaces one that may be replaced.
+    /// Creates a record, or replaces a replaceable one.
     Claim,
-    /// Replaces a record, where that takes another request than to create one: in batches of DynamoDB.
+    /// Replaces a record if that takes a different request than creating one, in DynamoDB batches.
     Takeover,
     Complete,
     Fail,
@@ -23,11 +23,11 @@ pub(crate) enum Purpose {
 }
 
 impl Purpose {
-    /// The purpose of a request; of a batch, that of its first statement.
+    /// Returns the purpose of a request, or of a batch's first statement.
     pub(crate) fn of(request: &Request) -> Self {
         match request.command.as_str() {
-            // The hash or the text of the script, the number of keys, the key, the owner, and what a settle does as the first of
-            // its terms; a claim's fingerprint stands there.
+            // The arguments are the hash or the text of the script, the number of keys, the key, the owner, and the
+            // terms. The first term is the settle's action, or the claim's fingerprint.
             "EVALSHA" | "EVAL" => match request.argument(4).split(' ').next().unwrap_or_default() {
                 "COMPLETED" => Self::Complete,
                 "FAILED" => Self::Fail,
@@ -40,7 +40,7 @@ impl Purpose {
             "UpdateItem" => Self::of_update(&request.body()["ExpressionAttributeValues"]),
             "DeleteItem" => Self::Release,
             "BatchExecuteStatement" => Self::of_statement(&request.body()["Statements"][0]),
-            // An ordered request locks and writes the mark of its entity besides.
+            // An ordered request also locks and writes the order marker of its entity.
             sql if sql.contains("\"once_marks\"") => Self::Other,
             sql if ["SELECT pg_current_xact_id", "SELECT pg_xact_status"].iter().any(|id| sql.contains(id)) => {
                 Self::Other
@@ -49,7 +49,7 @@ impl Purpose {
             sql if sql.contains("INSERT INTO") => Self::Claim,
             sql if sql.contains("DELETE FROM") => Self::Release,
             sql if sql.contains("UPDATE") => match request.arguments.get(3).map(|what| &what[..]) {
-                // An array of one `smallint`, which ends with its value.
+                // An array with one `smallint`, which ends with its value.
                 Some([.., 0, 1]) => Self::Complete,
                 Some([.., 0, 2]) => Self::Fail,
                 Some([.., 0, 3]) => Self::Renew,

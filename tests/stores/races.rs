@@ -1,4 +1,4 @@
-//! Claims and settles of the same keys at once.
+//! Concurrent claims and settles of the same keys.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ use crate::support::{
     stores::{Backend, Records, on_each_server},
 };
 
-/// How often a race is run; `RACE_ROUNDS` sets another number.
+/// Returns the number of rounds of each race, which `RACE_ROUNDS` sets.
 fn rounds() -> usize {
     cases("RACE_ROUNDS", 20)
 }
@@ -57,7 +57,7 @@ async fn of_a_late_completion_and_a_takeover_exactly_one_is_applied(backend: Bac
                 assert!(grant.took_over());
                 assert_eq!((record.status, record.owner), (Status::InProgress, Some(taker.owner)));
             }
-            // A batch on DynamoDB reads what is in the way first; where it changes before the write, the claim has to wait.
+            // A DynamoDB batch first reads the record in the way. If it changes before the write, the claim must wait.
             (Settled::Done { .. }, Claimed::Refused(Refusal::InProgress { .. }))
                 if matches!(backend, Backend::DynamoDb(_)) =>
             {
@@ -68,7 +68,7 @@ async fn of_a_late_completion_and_a_takeover_exactly_one_is_applied(backend: Bac
     }
 }
 
-/// 64 rivals, each round, for a new key and for one whose claim has lapsed.
+/// In each round, 64 rivals claim a new key, and one whose claim has lapsed.
 async fn of_64_rivals_one_is_granted(backend: Backend) {
     let clock = future_clock();
     let store = Records::new(backend, clock.clone()).await.store().await;
@@ -106,8 +106,8 @@ async fn of_64_concurrent_runs_one_executes(backend: Backend) {
     }
 }
 
-/// 16 workers claim the same 100 keys, each in an order of its own, and settle what they were granted, together with
-/// renewals and in batches of their own order.
+/// 16 workers claim the same 100 keys, each in a different order, and settle the granted claims in batches of yet
+/// another order, together with renewals.
 async fn batches_of_the_same_keys_in_any_order_neither_deadlock_nor_share_a_key(backend: Backend) {
     const WORKERS: usize = 16;
     let records = Records::new(backend, future_clock()).await;
@@ -117,7 +117,7 @@ async fn batches_of_the_same_keys_in_any_order_neither_deadlock_nor_share_a_key(
     let grants = Arc::new(AtomicUsize::new(0));
     let mut workers = Vec::new();
     for _ in 0..WORKERS {
-        // Connections of its own, as an execution environment has.
+        // Separate connections, as in an execution environment.
         let store = records.store().await;
         let (keys, held, grants) = (Arc::clone(&keys), Arc::clone(&held), Arc::clone(&grants));
         workers.push(tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! Two versions of this library on one table, as during a deployment: workers of the next version, and of the one after it, beside
-//! those of this version.
+//! Several versions of this library on one table, as during a deployment: workers of the next version, and of the one
+//! after it, together with workers of this version.
 
 use std::{
     collections::HashMap,
@@ -28,11 +28,11 @@ use crate::support::{
     stores::{Backend, Records, on_each_server, on_each_store},
 };
 
-/// The next version, and one that this library does not know.
+/// The next version.
 const NEXT: u32 = NEWEST_KNOWN_VERSION;
 const UNKNOWN: u32 = NEWEST_KNOWN_VERSION + 1;
 
-/// An attribute that only the next version writes, and its value.
+/// The name of an attribute that only the next version writes, and its value.
 const ATTRIBUTE: &str = "hint";
 const HINT: &str = "written-by-the-next-version";
 
@@ -60,8 +60,8 @@ impl World {
         Self { backend, held, clock, store }
     }
 
-    /// Has an item be as this version of the library writes it, past the store. An item that is gone stays so. PostgreSQL's tables
-    /// have no further column.
+    /// Rewrites an item as this version of the library writes it, bypassing the store. A deleted item stays deleted.
+    /// PostgreSQL's tables have no additional column.
     async fn rewrite(&self, key: &KeyHash, item: Item, version: u32) {
         let hex = key.to_hex();
         let (of_entity, operation) = hex.split_at(32);
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// A claim by a worker of the next version.
+    /// Claims as a worker of the next version.
     async fn claimed_by_the_next(&self, claim: &ClaimRequest) -> Grant {
         let grant = granted(&self.store, claim).await;
         self.rewrite(&claim.key, Item::Record, NEXT).await;
@@ -133,7 +133,7 @@ impl World {
         grant
     }
 
-    /// A settle by a worker of the next version.
+    /// Settles as a worker of the next version.
     async fn settled_by_the_next(&self, claim: &ClaimRequest, settlement: Settlement) {
         self.settled(claim, settlement).await;
         self.rewrite(&claim.key, Item::Record, NEXT).await;
@@ -146,7 +146,7 @@ impl World {
         assert_eq!(settle_one(&self.store, claim, settlement).await.unwrap(), Settled::Done { found: None });
     }
 
-    /// Checks that a write of this version has kept what only the next one knows.
+    /// Asserts that a write of this version has kept the attribute of the next version.
     async fn has_hint(&self, claim: &ClaimRequest, when: &str) {
         if self.backend != Backend::Postgres {
             let raw = self.held.raw(&claim.key).await;
@@ -168,7 +168,7 @@ fn is_in_progress(answer: &Result<Claimed, Error>) -> bool {
     matches!(answer, Ok(Claimed::Refused(Refusal::InProgress { .. })))
 }
 
-/// Returns `true` if the error names both versions and the remedy, and a redelivery can help.
+/// Returns `true` if the error names both versions and the remedy, and a redelivery may succeed.
 fn is_unknown_version<T>(answer: &Result<T, Error>) -> bool {
     let versions = format!("has format version {UNKNOWN}, this library knows versions up to {NEWEST_KNOWN_VERSION}");
     answer.as_ref().err().is_some_and(|error| {
@@ -237,7 +237,8 @@ async fn the_next_version_and_this_one_keep_one_order(backend: Backend) {
     granted(&world.store, &at(5)).await;
 }
 
-/// Workers of both versions at once on the same operations: each takes effect once, and both replay that one outcome.
+/// Workers of both versions process the same operations concurrently. Each takes effect once, and both replay that
+/// outcome.
 async fn workers_of_two_versions_run_each_operation_once(backend: Backend) {
     let world = World::new(backend).await;
     let operations = claims(6);
@@ -279,7 +280,7 @@ async fn workers_of_two_versions_run_each_operation_once(backend: Backend) {
     assert!(operations.iter().all(|operation| effects.get(&operation.key) == Some(&1)), "{effects:?}");
 }
 
-/// It is refused in whatever state it is, and nothing changes. After a rollback of the record, or once it has expired, work goes on.
+/// It is refused in every state, and nothing changes. Work continues after the record is rolled back or has expired.
 async fn an_unknown_version_is_refused_and_goes_on_after_a_rollback(backend: Backend) {
     let world = World::new(backend).await;
     let store = &world.store;
@@ -299,7 +300,7 @@ async fn an_unknown_version_is_refused_and_goes_on_after_a_rollback(backend: Bac
             let answer = claim_one(store, &rival(operation)).await;
             assert!(is_unknown_version(&answer), "{answer:?}");
         }
-        // It is no trouble for others of the same call.
+        // It does not affect others of the same call.
         let answers = store.claim(&[claim(), rival(&lost), rival(&done), claim()]).await;
         assert!(is_granted(&answers[0]) && is_granted(&answers[3]), "{answers:?}");
         assert!(is_unknown_version(&answers[1]) && is_unknown_version(&answers[2]), "{answers:?}");

@@ -1,4 +1,4 @@
-//! A clock that follows tokio's, so that a test whose time is paused has one time for everything.
+//! A clock that follows tokio's, so that paused time applies to everything in a test.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
@@ -15,17 +15,17 @@ use std::{
 use lambda_once::clock::{Clock, SystemClock, Timestamp};
 use tokio::time::Instant;
 
-/// A time far from now, so that DynamoDB Local's own TTL never meets the records of a test.
+/// A time far in the future, so that DynamoDB Local's TTL never deletes the records of a test.
 pub const FUTURE: Timestamp = Timestamp::from_seconds(4_000_000_000);
 
-/// Lets tokio's paused time pass within one poll, as a handler does that computes or makes a blocking call. Timers that end
-/// meanwhile are noticed afterwards.
+/// Advances tokio's paused time within one poll, like a handler that computes or makes a blocking call. Timers that end
+/// meanwhile fire afterwards.
 pub fn block(time: Duration) {
-    // The clock moves when this is polled for the first time; the turn that it then gives to others is not taken.
+    // Its first poll advances the clock. The turn that it then gives to other tasks is not taken.
     let _ = pin!(tokio::time::advance(time)).poll(&mut Context::from_waker(Waker::noop()));
 }
 
-/// Shows a time far from now when it is made, and moves with tokio's clock. Clones show the same time.
+/// A clock that starts at a time far in the future, and advances with tokio's clock. Clones share the same time.
 #[derive(Clone, Debug)]
 pub struct TokioClock {
     start: Instant,
@@ -37,7 +37,7 @@ impl TokioClock {
         Self { start: Instant::now(), jumped: Arc::default() }
     }
 
-    /// Lets time pass that no timer notices: the process was frozen, or a handler blocked its thread.
+    /// Advances the time without effect on timers, as if the process were frozen or a handler blocked its thread.
     pub fn jump(&self, time: Duration) {
         self.jumped.fetch_add(u64::try_from(time.as_millis()).unwrap(), Ordering::SeqCst);
     }

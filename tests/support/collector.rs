@@ -21,7 +21,7 @@ pub struct Line {
     pub level: Level,
     target: &'static str,
     fields: BTreeMap<&'static str, String>,
-    /// The fields of the span in which it was said.
+    /// The fields of the span of the event.
     span: BTreeMap<&'static str, String>,
 }
 
@@ -41,7 +41,7 @@ impl Line {
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // A field that occurs twice is kept twice, so that nothing is hidden.
+        // A repeated field is kept twice, so that nothing is hidden.
         let text = self.fields.entry(field.name()).or_default();
         write!(text, "{value:?}").unwrap();
     }
@@ -58,13 +58,13 @@ pub struct Collector(Arc<Mutex<Collected>>);
 #[derive(Default)]
 struct Collected {
     lines: Vec<Line>,
-    /// Each span's id is its place here, from 1.
+    /// The spans. The id of each is its place, from 1.
     spans: Vec<Line>,
     entered: Vec<span::Id>,
 }
 
-/// Hears nothing, but does not let `tracing` decide for good that nobody ever will: it remembers for each event whether
-/// anybody listens, and a test without a collector may be the first to meet one.
+/// A subscriber without events, which keeps `tracing` from disabling events permanently. `tracing` caches for each
+/// event whether there is a listener, and a test without a collector may be the first to reach it.
 struct Deaf;
 
 impl Subscriber for Deaf {
@@ -91,7 +91,7 @@ impl Subscriber for Deaf {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Keeps what one test's subscriber decides from counting for the others', which run at the same time.
+/// Keeps the decisions of one test's subscriber from affecting concurrent tests.
 pub fn keep_listening() {
     static DEAF: Once = Once::new();
     DEAF.call_once(|| tracing::subscriber::set_global_default(Deaf).unwrap());
@@ -106,12 +106,12 @@ impl Collector {
         (collector, guard)
     }
 
-    /// The events of the library so far.
+    /// Returns the events of the library so far.
     pub fn lines(&self) -> Vec<Line> {
         self.all().into_iter().filter(|line| line.target.starts_with("lambda_once")).collect()
     }
 
-    /// All events so far, those of handlers too.
+    /// Returns all events so far, including those of handlers.
     pub fn all(&self) -> Vec<Line> {
         self.0.lock().unwrap().lines.clone()
     }

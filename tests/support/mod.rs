@@ -46,23 +46,23 @@ macro_rules! assert_outcome {
 #[allow(unused_imports, reason = "not every test binary asserts outcomes")]
 pub(crate) use assert_outcome;
 
-/// The address of DynamoDB Local.
+/// Returns the address of DynamoDB Local.
 pub fn dynamodb_endpoint() -> String {
-    std::env::var("DYNAMODB_ENDPOINT").expect("DYNAMODB_ENDPOINT is not set: run the tests by `make test`")
+    std::env::var("DYNAMODB_ENDPOINT").expect("DYNAMODB_ENDPOINT is not set. Run the tests with `make test`")
 }
 
-/// The address of a server that `make test` starts.
+/// Returns the address of a server that `make test` starts.
 pub fn server(variable: &str) -> String {
-    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run the tests by `make test`"))
+    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set. Run the tests with `make test`"))
 }
 
-/// A number of cases, from the environment if it has one.
+/// Returns a number of cases, from the environment if it is set there.
 pub fn cases<T: std::str::FromStr>(variable: &str, default: T) -> T {
     let given = std::env::var(variable).ok();
     given.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
 }
 
-/// A store on Redis or Valkey, with keys of its own.
+/// Returns a store on Redis or Valkey, with separate keys.
 #[cfg(feature = "redis")]
 pub fn redis() -> RedisStore {
     redis_config().build().unwrap()
@@ -74,16 +74,16 @@ pub fn redis_config() -> Config {
     Config::new(server("REDIS_URL")).key_prefix(unique_name("test:"))
 }
 
-/// The same on a cluster.
+/// Returns a store on a Redis cluster, with separate keys.
 #[cfg(feature = "redis-cluster")]
 pub fn redis_cluster() -> RedisStore {
     let urls = server("REDIS_CLUSTER_URL");
     Config::cluster(urls.split(',')).key_prefix(unique_name("test:")).build().unwrap()
 }
 
-/// A client for an endpoint, with the number of attempts that `DynamoDbStore::from_env` has, short pauses between them,
-/// and a retry quota of its own: the SDK's is shared by the whole process. Its timeouts are long, so that a busy machine
-/// does not look like a lost answer: a table that is created twice, say.
+/// Returns a client for an endpoint, with the number of attempts of `DynamoDbStore::from_env`, short pauses between
+/// them, and a separate retry quota, because the SDK's is shared by the process. Its timeouts are long, so that a busy
+/// machine does not appear to lose responses, for example to create a table twice.
 pub async fn client(endpoint: &str) -> Client {
     let timeouts = TimeoutConfig::builder()
         .operation_attempt_timeout(Duration::from_secs(20))
@@ -101,7 +101,7 @@ pub async fn client(endpoint: &str) -> Client {
     Client::from_conf(Builder::from(&config).retry_partition(RetryPartition::new(unique_name("test"))).build())
 }
 
-/// A name that no other test of any run uses.
+/// Returns a name that no other test of any run uses.
 pub fn unique_name(prefix: &str) -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -109,12 +109,12 @@ pub fn unique_name(prefix: &str) -> String {
     format!("{prefix}-{started}-{}-{number}", std::process::id())
 }
 
-/// A clock that stands at [`FUTURE`].
+/// Returns a clock that shows [`FUTURE`].
 pub fn future_clock() -> ManualClock {
     ManualClock::at(FUTURE)
 }
 
-/// A store on a table of its own, on a clock.
+/// Returns a store on a separate table, with a clock.
 pub async fn store(client: Client, clock: impl Clock) -> DynamoDbStore {
     let store = DynamoDbStore::new(client, unique_name("records")).with_clock(clock);
     store.create_table().await.expect("the table is created");

@@ -1,4 +1,4 @@
-//! PostgreSQL: stores with scopes of their own on one table, and roles with settings of their own.
+//! PostgreSQL: stores with separate scopes on one table, and roles with separate settings.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
@@ -13,12 +13,13 @@ use tokio_postgres::{Client, NoTls};
 
 use super::unique_name;
 
-/// The URL of the server.
+/// Returns the URL of the server.
 pub fn url() -> String {
-    std::env::var("POSTGRES_URL").expect("POSTGRES_URL is not set: run the tests by `make test`")
+    std::env::var("POSTGRES_URL").expect("POSTGRES_URL is not set. Run the tests with `make test`")
 }
 
-/// How the tests connect: the tables are created, and every role may use it. A busy machine has time to answer.
+/// Returns the configuration of connections, after creating the tables, which every role may use. Its timeouts are long
+/// enough for a busy machine.
 pub async fn connection() -> tokio_postgres::Config {
     static MIGRATED: OnceCell<()> = OnceCell::const_new();
     MIGRATED
@@ -31,24 +32,25 @@ pub async fn connection() -> tokio_postgres::Config {
     url().parse().unwrap()
 }
 
-/// The configuration of a store with a scope of its own.
+/// Returns the configuration of a store with a separate scope.
 pub fn config(connection: tokio_postgres::Config) -> Config {
     Config::new(connection).scope(unique_name("scope")).connect_timeout(Duration::from_secs(20))
 }
 
-/// A store with a scope of its own.
+/// Returns a store with a separate scope.
 pub async fn migrated() -> PostgresStore {
     config(connection().await).build().unwrap()
 }
 
-/// A connection past the store.
+/// Opens a direct connection.
 pub async fn client(connection: &tokio_postgres::Config) -> Client {
     let (client, connection) = connection.connect(NoTls).await.expect("PostgreSQL answers");
     tokio::spawn(connection);
     client
 }
 
-/// How a new role connects, whose sessions have these settings: `lock_timeout = '200ms'`.
+/// Returns the configuration of connections of a new role, whose sessions have these settings, such as
+/// `lock_timeout = '200ms'`.
 pub async fn role(settings: &[&str]) -> tokio_postgres::Config {
     let mut connection = connection().await;
     let name = unique_name("role");

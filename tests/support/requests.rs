@@ -1,4 +1,4 @@
-//! Requests to a store, and what its answers mean.
+//! Requests to a store, and helpers for their results.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
@@ -14,7 +14,7 @@ use lambda_once::{
 pub const LEASE: Duration = Duration::from_secs(30);
 pub const MARGIN: Duration = Duration::from_secs(1);
 pub const RETENTION: Duration = Duration::from_secs(3_600);
-/// Past the lease, for others too.
+/// The time until a lease has ended for others, too.
 pub const LAPSE: Duration = Duration::from_millis(31_001);
 
 pub const RELEASE: Settlement = Settlement::Release;
@@ -25,7 +25,7 @@ fn random<const N: usize>() -> [u8; N] {
     std::array::from_fn(|_| fastrand::u8(..))
 }
 
-/// A claim of a key that no other test has.
+/// Returns a claim of a key that no other test uses.
 pub fn claim() -> ClaimRequest {
     ClaimRequest {
         key: KeyHash::from_bytes(random()),
@@ -42,14 +42,14 @@ pub fn claim() -> ClaimRequest {
     }
 }
 
-/// A claim of an operation that no other test has, in the order of an entity.
+/// Returns a claim of an ordered operation of the entity that no other test uses.
 pub fn ordered(entity: &KeyHash, sequence: u64) -> ClaimRequest {
     let claim = claim();
     let order = Order { sequence: sequence.into(), retention: RETENTION };
     ClaimRequest { key: KeyHash::ordered(entity, &claim.key), order: Some(order), ..claim }
 }
 
-/// An entity that no other test has.
+/// Returns an entity that no other test uses.
 pub fn entity() -> KeyHash {
     KeyHash::from_bytes(random())
 }
@@ -58,7 +58,7 @@ pub fn claims(count: usize) -> Vec<ClaimRequest> {
     (0..count).map(|_| claim()).collect()
 }
 
-/// A claim by somebody else on the same operation.
+/// Returns a claim of the same operation by another owner.
 pub fn rival(claim: &ClaimRequest) -> ClaimRequest {
     ClaimRequest { owner: Owner::from_bytes(random()), ..claim.clone() }
 }

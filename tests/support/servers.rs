@@ -1,4 +1,4 @@
-//! Servers that one test starts, kills and starts again.
+//! Servers that a single test starts, kills and restarts.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
@@ -25,7 +25,7 @@ impl Server {
             let mut command = Command::new(python);
             command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["-m", "tools.servers.serve", kind]).args(settings);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut process = command.spawn().expect("python3 is there");
+            let mut process = command.spawn().expect("python3 is installed");
             let commands = process.stdin.take();
             let answers = BufReader::new(process.stdout.take().expect("it is piped"));
             let mut server = Self { process, commands, answers, url: String::new() };
@@ -38,22 +38,22 @@ impl Server {
         &self.url
     }
 
-    /// Ends it at once, without a chance to write anything.
+    /// Kills it, without a chance to write anything.
     pub fn kill(&mut self) {
         self.perform("kill");
     }
 
-    /// Ends it in order.
+    /// Stops it in the regular way.
     pub fn stop(&mut self) {
         self.perform("stop");
     }
 
-    /// Starts it again, on its data and its port.
+    /// Restarts it, with its data and port.
     pub fn restart(&mut self) {
         self.perform("start");
     }
 
-    /// Takes its processor time away until [`resume`](Self::resume).
+    /// Suspends it until [`resume`](Self::resume).
     pub fn freeze(&mut self) {
         self.perform("freeze");
     }
@@ -62,7 +62,7 @@ impl Server {
         self.perform("resume");
     }
 
-    /// [`freeze`](Self::freeze) for one node of a cluster.
+    /// Does the same as [`freeze`](Self::freeze) for one node of a cluster.
     pub fn freeze_node(&mut self, node: usize) {
         self.perform(&format!("freeze {node}"));
     }

@@ -1,4 +1,4 @@
-//! The stores to test, and a test on each of them.
+//! The stores to test, and macros for tests of each of them.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
@@ -24,7 +24,7 @@ use tokio_postgres::types::Type as PgType;
 
 use super::{client, dynamodb_endpoint, unique_name, wire::Protocol};
 
-/// A busy machine must not look like a lost answer.
+/// A timeout that is long enough for a busy machine, so that no response appears lost.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A kind of store.
@@ -40,7 +40,7 @@ pub enum Backend {
     Postgres,
 }
 
-/// Makes of each function, which takes a [`Backend`], one test for each store.
+/// Turns each function, which takes a [`Backend`], into one test per store.
 #[allow(unused_macros, reason = "not every test binary tests stores")]
 macro_rules! on_each_store {
     ($($test:ident),+ $(,)?) => {
@@ -60,7 +60,7 @@ macro_rules! on_each_store {
     };
 }
 
-/// As [`on_each_store!`], without the store in memory.
+/// Does the same as [`on_each_store!`] without the memory store.
 #[allow(unused_macros, reason = "not every test binary tests stores")]
 macro_rules! on_each_server {
     ($($test:ident),+ $(,)?) => {
@@ -73,7 +73,7 @@ macro_rules! on_each_server {
     };
 }
 
-/// As [`on_each_store!`], only for the stores that the [wire proxy](super::wire) can stand in front of.
+/// Does the same as [`on_each_store!`] for the stores that the [wire proxy](super::wire) supports.
 #[allow(unused_macros, reason = "not every test binary tests stores")]
 macro_rules! on_each_proxied_store {
     ($($test:ident),+ $(,)?) => {
@@ -93,11 +93,11 @@ macro_rules! on_each_proxied_store {
 pub(crate) use {on_each_proxied_store, on_each_server, on_each_store};
 
 impl Backend {
-    /// The protocol and the URL of its server.
+    /// Returns the protocol and the URL of its server.
     ///
     /// # Panics
     ///
-    /// If the [wire proxy](super::wire) cannot stand in front of it.
+    /// If the [wire proxy](super::wire) does not support it.
     pub fn wire(self) -> (Protocol, String) {
         match self {
             Self::DynamoDb(_) => (Protocol::DynamoDb, dynamodb_endpoint()),
@@ -110,33 +110,34 @@ impl Backend {
     }
 }
 
-/// Records that no other test sees, in a table, under a prefix or in a scope of their own, and the clock they go by.
+/// Records for a single test, in a separate table, prefix or scope, with their clock.
 #[derive(Clone, Debug)]
 pub struct Records {
     backend: Backend,
     name: String,
     memory: MemoryStore,
-    /// `None` for the server's, or the system's where it has none.
+    /// The clock, or `None` for the server's, or for the system's if the server has none.
     clock: Option<SharedClock>,
 }
 
 impl Records {
-    /// No records yet, on this clock.
+    /// Creates an empty set of records, with this clock.
     pub async fn new(backend: Backend, clock: impl Clock) -> Self {
         Self::create(backend, Some(SharedClock(Arc::new(clock)))).await
     }
 
-    /// No records yet, on the clock that the store has by itself.
+    /// Creates an empty set of records, with the default clock of the store.
     pub async fn on_its_own_clock(backend: Backend) -> Self {
         Self::create(backend, None).await
     }
 
-    /// The records of this name, which another process has made by [`on_its_own_clock`](Self::on_its_own_clock).
+    /// Returns the records with this name, which another process has created by
+    /// [`on_its_own_clock`](Self::on_its_own_clock).
     pub fn of_another_process(backend: Backend, name: String) -> Self {
         Self { backend, name, memory: MemoryStore::new(), clock: None }
     }
 
-    /// What other processes find them by.
+    /// Returns the name by which other processes find them.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -154,7 +155,7 @@ impl Records {
         records
     }
 
-    /// A store of these records, with connections of its own.
+    /// Returns a store of these records, with separate connections.
     pub async fn store(&self) -> Arc<dyn Amend> {
         match self.backend {
             Backend::Memory => Arc::new(self.memory.clone()),
@@ -164,7 +165,7 @@ impl Records {
         }
     }
 
-    /// The same, whose server is at this URL.
+    /// Returns a store of these records whose server is at this URL.
     pub async fn store_at(&self, url: &str) -> Arc<dyn Amend> {
         match self.backend {
             Backend::DynamoDb(calls) => Arc::new(self.dynamodb(calls, url).await),
@@ -176,12 +177,12 @@ impl Records {
         }
     }
 
-    /// Puts records into the store in memory, past every rule.
+    /// Puts records into the memory store, bypassing the rules.
     pub fn insert(&self, records: impl IntoIterator<Item = (KeyHash, Record)>) {
         records.into_iter().for_each(|(key, record)| self.memory.insert(key, record));
     }
 
-    /// Deletes a record past the store, as an operator or an expiration does. The mark of its entity stays.
+    /// Deletes a record directly, like an operator or an expiration. The order marker of its entity remains.
     pub async fn delete(&self, key: &KeyHash) {
         let hex = key.to_hex();
         #[cfg(feature = "redis")]
@@ -218,7 +219,8 @@ impl Records {
         }
     }
 
-    /// All that the database holds of a record, read past the store. PostgreSQL's row is there as text as well.
+    /// Returns everything that the database contains of a record, read directly. PostgreSQL's row is also included as
+    /// text.
     pub async fn raw(&self, key: &KeyHash) -> Vec<u8> {
         let hex = key.to_hex();
         #[cfg(feature = "redis")]
@@ -294,7 +296,7 @@ impl Records {
     }
 }
 
-/// Appends the bytes of a value, with the names of members.
+/// Appends the bytes of a value, with the names of its members.
 fn append(value: &AttributeValue, raw: &mut Vec<u8>) {
     match value {
         AttributeValue::S(text) | AttributeValue::N(text) => raw.extend_from_slice(text.as_bytes()),

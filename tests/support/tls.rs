@@ -1,4 +1,4 @@
-//! TLS in front of servers that have none of their own.
+//! TLS in front of servers without TLS.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
@@ -20,9 +20,9 @@ use tokio_rustls::{
 
 use super::{unique_name, wire::Protocol};
 
-/// An authority, and a server's certificate by it for 127.0.0.1.
+/// An authority, and its certificate of a server at 127.0.0.1.
 pub struct Certificates {
-    /// Its certificate, in PEM.
+    /// The authority's certificate, in PEM.
     pub authority: String,
     server: Arc<rustls::ServerConfig>,
 }
@@ -47,11 +47,11 @@ impl Certificates {
     }
 }
 
-/// The groups for key exchange in a ClientHello, which tell the client's cryptography.
+/// The key exchange groups in a ClientHello, which identify the client's cryptography provider.
 /// <https://www.rfc-editor.org/rfc/rfc8446#section-4.2.7>
 pub type Groups = Vec<NamedGroup>;
 
-/// Ends TLS in front of a server; it stops when this is dropped.
+/// A TLS endpoint in front of a server, which stops when it is dropped.
 pub struct TlsProxy {
     pub address: SocketAddr,
     offers: Arc<Mutex<Vec<Groups>>>,
@@ -59,7 +59,7 @@ pub struct TlsProxy {
 }
 
 impl TlsProxy {
-    /// In front of the server at `HOST:PORT`.
+    /// Starts in front of the server at `HOST:PORT`.
     pub async fn start(certificates: &Certificates, protocol: Protocol, server: &str) -> Self {
         let server = lookup_host(server).await.unwrap().next().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -76,7 +76,7 @@ impl TlsProxy {
         Self { address, offers, _tasks: tasks }
     }
 
-    /// What each client has offered, one entry a connection.
+    /// Returns the groups that clients have offered, one entry per connection.
     pub fn offers(&self) -> Vec<Groups> {
         self.offers.lock().unwrap().clone()
     }
@@ -90,7 +90,7 @@ async fn relay(
     server: SocketAddr,
 ) {
     if protocol == Protocol::Postgres {
-        // Clients of PostgreSQL ask for TLS, and the server answers `S`.
+        // PostgreSQL clients request TLS, and the server answers `S`.
         let mut request = [0; 8];
         let is_tls = client.read_exact(&mut request).await.is_ok() && request == [0, 0, 0, 8, 4, 210, 22, 47];
         if !is_tls || client.write_all(b"S").await.is_err() {

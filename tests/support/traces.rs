@@ -1,4 +1,4 @@
-//! Spans, exported as OpenTelemetry's own crates export them.
+//! Spans that are exported by OpenTelemetry's own crates.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
@@ -12,7 +12,7 @@ use super::collector::keep_listening;
 /// Exports the spans of its thread while it exists.
 pub struct Traces {
     exporter: InMemorySpanExporter,
-    // Its end is the exporter's.
+    // When it is dropped, the exporter ends.
     _provider: SdkTracerProvider,
     _guard: DefaultGuard,
 }
@@ -22,7 +22,7 @@ impl Traces {
         Self::exported_beside(level, level)
     }
 
-    /// The same, beside a layer that does something else, or that filters for both.
+    /// Does the same with another layer, which may also filter for both.
     pub fn exported_beside(level: LevelFilter, other: impl Layer<Registry> + Send + Sync) -> Self {
         keep_listening();
         let exporter = InMemorySpanExporter::default();
@@ -32,7 +32,7 @@ impl Traces {
         Self { exporter, _provider: provider, _guard: guard }
     }
 
-    /// The spans that have ended since this was asked last, in the order in which they began.
+    /// Returns the spans that have ended since the previous call, in the order in which they began.
     pub fn take(&self) -> Vec<SpanData> {
         let mut spans = self.exporter.get_finished_spans().unwrap();
         self.exporter.reset();
@@ -41,20 +41,20 @@ impl Traces {
     }
 }
 
-/// The text of an attribute; empty if the span has none of the name.
+/// Returns the text of an attribute, or an empty string without it.
 pub fn attribute(span: &SpanData, name: &str) -> String {
     match value(span, name) {
         Some(Value::String(text)) => text.to_string(),
-        Some(other) => panic!("{name} is no text: {other:?}"),
+        Some(other) => panic!("{name} is not text: {other:?}"),
         None => String::new(),
     }
 }
 
-/// The number in an attribute, if the span has one of the name.
+/// Returns the number in an attribute, if the span has it.
 pub fn number(span: &SpanData, name: &str) -> Option<i64> {
     value(span, name).map(|value| match value {
         Value::I64(number) => *number,
-        other => panic!("{name} is no integer: {other:?}"),
+        other => panic!("{name} is not an integer: {other:?}"),
     })
 }
 

@@ -1,8 +1,8 @@
 """Builds the book in target/book, and checks its links: python3 -m tools.setup.with_tools mdbook -- python -m tools.checks.book build
 
-* A link to a file outside docs/ leads to the repository that Cargo.toml names. Without one only its text is left. mdBook calls this
-  program for it, without `build`: the book comes as JSON and goes as JSON.
-* Each other link of a finished page leads to a file of the book, and to an anchor that it has.
+* A link to a file outside docs/ is replaced by one to the repository in Cargo.toml, or by its text if there is none. For this, mdBook
+  calls this program without `build`, as a preprocessor with JSON input and output.
+* Each other link of a generated page must lead to an existing file and anchor of the book.
 """
 
 import html.parser
@@ -26,7 +26,7 @@ def repository():
 
 
 def without_outer_links(text, page, address):
-    """The text of a page, whose path is relative to docs/, with its links to files outside docs/ replaced."""
+    """Returns the text of a page, whose path is relative to docs/, with its links to files outside docs/ replaced."""
 
     def replace(match):
         link = match[1]
@@ -67,7 +67,7 @@ class Page(html.parser.HTMLParser):
 
 
 def broken_links():
-    # print.html repeats the other pages, and 404.html has addresses of the site.
+    # print.html repeats the other pages, and 404.html contains addresses of the site.
     pages = {path: Page(path) for path in BOOK.rglob("*.html") if path.name not in ("print.html", "404.html", "toc.html")}
     for path, page in pages.items():
         for link in page.links:
@@ -85,7 +85,7 @@ def build():
     shutil.rmtree(BOOK, ignore_errors=True)
     built = subprocess.run(["mdbook", "build"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     print(built.stderr, end="", file=sys.stderr)
-    # mdBook does not fail for what it warns of.
+    # mdBook does not fail on warnings.
     problems = [line for line in built.stderr.splitlines() if re.search(r"\b(WARN|ERROR)\b", line)]
     if built.returncode == 0 and not problems:
         problems = sorted(set(broken_links()))

@@ -1,7 +1,7 @@
-"""Checks that the stores are written against the public contract, as a foreign store is: python3 -m tools.checks.contract
+"""Checks that the stores use only the public contract, like a third-party store: python3 -m tools.checks.contract
 
-Whatever the code of a store names below `crate` must be in tools/checks/surface.txt, the list of public items, or in ALLOWED. So must the
-methods that it calls on the contract's types. The store of the cookbook may name public items only, which the compiler sees to.
+All items below `crate` that a store uses must be in tools/checks/surface.txt, the list of public items, or in ALLOWED. The same applies to
+the methods that it calls on the contract's types. For the store of the cookbook, which uses only public items, the compiler checks this.
 """
 
 import re
@@ -12,10 +12,10 @@ from tools.lib.common import ROOT
 STORES = [ROOT / "src" / "store" / name for name in ("dynamodb", "postgres", "redis")]
 SURFACE = ROOT / "tools" / "checks" / "surface.txt"
 
-# What the stores of this crate take from inside it, and why. At most ten: it is what a crate of their own would have to bring along.
+# The internal items that the stores use, and their purpose. At most ten, because a separate crate would have to duplicate them.
 ALLOWED = {
     "store::remote": "chunks, terms, passwords and TLS that stores on servers share",
-    "store::rules": "the times of a settlement (resolved), for DynamoDB, which has no clock; the rest restates what is public",
+    "store::rules": "the times of a settlement (resolved), for DynamoDB, which has no clock; the rest repeats public items",
     "store::ordering": "the rules of order one by one, for stores that read record and mark apart",
     "backoff::Backoff": "the pauses between attempts",
     "error::root_cause": "the innermost source of an error, as text",
@@ -27,13 +27,13 @@ ALLOWED = {
 }
 MAX_ALLOWED = 10
 
-# Where types of the contract have methods for this crate alone.
+# The files in which types of the contract have internal methods.
 HOMES = ["error.rs", "record.rs", "order.rs", "clock.rs", "store/mod.rs", "store/format.rs"]
 METHOD = re.compile(r"pub\(crate\) (?:const )?fn (\w+)")
 
 
 def expanded(tree, prefix=""):
-    """The paths of a `use` tree."""
+    """Yields the paths of a `use` tree."""
     tree = tree.strip()
     if not tree.startswith("{"):
         head, separator, rest = tree.partition("::")
@@ -54,7 +54,7 @@ def expanded(tree, prefix=""):
 
 
 def named(code):
-    """The paths below `crate` that a file names."""
+    """Yields the paths below `crate` in a file."""
     use = re.compile(r"\buse crate::(.*?);", re.DOTALL)
     for tree in use.findall(code):
         yield from expanded(tree)
@@ -62,7 +62,7 @@ def named(code):
 
 
 def code_of(file):
-    """A file without its tests and comments."""
+    """Returns a file without its tests and comments."""
     code = re.split(r"#\[cfg\((?:all\()?test", file.read_text())[0]
     return re.sub(r"//[^\n]*", "", code)
 
@@ -81,7 +81,7 @@ def problems():
             for path in named(code):
                 own = path.startswith(f"store::{folder.name}")
                 if not own and not allowed(path) and path.rsplit("::", 1)[-1] not in public:
-                    yield f"{where} takes {path}, which is not public"
+                    yield f"{where} uses {path}, which is not public"
             for name in re.findall(r"\bError::(\w+)\b", code):
                 if name in methods and "error.rs" in methods[name] and not allowed(f"Error::{name}"):
                     yield f"{where} calls Error::{name}, which is not public"

@@ -1,8 +1,12 @@
 """Checks the pages: python3 -m tools.checks.docs
 
-* Each relative link leads to a file, and to a heading or an anchor that it has.
-* The front page of the API documentation lists the features that Cargo.toml has, and marks the default ones.
+* Each relative link leads to an existing file and heading or anchor.
+* The front page of the API documentation lists the features in Cargo.toml, and marks the default ones.
 * The README has at most 170 lines.
+* docs/ has at most 15 pages for users, which have at most 25,000 words with the index and the summary; docs/internals/ is not counted.
+  Each page is in the summary.
+* A page for users does not name a rule of the protocol by its label.
+* No page has one of the words that AWS and Rust spell differently, or that a plainer word replaces.
 """
 
 import re
@@ -15,7 +19,33 @@ LINK = re.compile(r"(?<!!)\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)|!\[[^\]]*\]\
 FENCE = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 ANCHOR = re.compile(r"""<a (?:id|name)=["']([^"']+)["']""")
+LABEL = re.compile(r"^\| \*\*([A-Z]\d+)\*\* \||^### ([A-Z]\d+):", re.MULTILINE)
+WORD = re.compile(r"\S*\w\S*")  # not the bars of a table
+DOCS = ROOT / "docs"
+SUMMARY = DOCS / "SUMMARY.md"
 README_LINES = 170
+USER_PAGES = 15
+USER_WORDS = 25_000
+# Each with its replacement.
+WORDS = {
+    r"time-outs?": "timeout",
+    r"fail-overs?": "failover",
+    r"back-offs?": "backoff",
+    r"look-ups?": "lookup",
+    r"serialis\w+": "serialize",
+    r"recognis\w+": "recognize",
+    r"sandbox\w*": "execution environment",
+    r"of (?:its|their|your|our) own|of yours": "custom, separate",
+    r"t(?:ake|akes|ook|aking) place": "happens",
+    r"in vain": "without success",
+    r"reckon\w*": "expect, assume",
+    r"for want of": "because … is missing",
+    r"for good": "permanently",
+}
+# Where a word may stay, and why.
+EXCEPTIONS = {
+    ("docs/invocation.md", "Sandbox.Timedout"): "an error's name in Lambda",
+}
 
 
 def prose(text):
@@ -23,7 +53,7 @@ def prose(text):
 
 
 def slug(heading):
-    """The anchor of a heading, as GitHub makes it."""
+    """Returns the anchor of a heading, as GitHub generates it."""
     heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip()).replace("`", "").lower()
     return re.sub(r"[^\w\- ]", "", heading).replace(" ", "-")
 
@@ -61,14 +91,54 @@ def features():
     expected = {name: name in default for name in known if name != "default"}
     for name in sorted(listed.keys() | expected.keys()):
         if listed.get(name) != expected.get(name):
-            yield f"the feature {name} is not listed as Cargo.toml has it"
+            yield f"the feature {name} is not listed as in Cargo.toml"
+
+
+def sizes():
+    pages = [page for page in DOCS.glob("*.md") if page.name not in ("README.md", "SUMMARY.md")]
+    total = sum(len(WORD.findall(page.read_text())) for page in DOCS.glob("*.md"))
+    for count, limit, of in ((len(pages), USER_PAGES, "pages for users"), (total, USER_WORDS, "words in pages for users")):
+        if count > limit:
+            yield f"{count:,} {of} are more than {limit:,}"
+
+
+def summary():
+    entries = {(DOCS / path).resolve() for path in re.findall(r"\]\((.*?)\)", SUMMARY.read_text())}
+    pages = set(DOCS.rglob("*.md")) - {SUMMARY}
+    for page in sorted(pages - entries):
+        yield f"{page.relative_to(DOCS)} is missing"
+    for page in sorted(entries - pages):
+        yield f"{page.relative_to(DOCS)} does not exist"
+
+
+def labels(page, known):
+    for label in sorted(set(re.findall(r"\b[A-Z]\d+\b", page.read_text())) & known):
+        yield f"{label} is a label of the protocol's rules, which users do not know"
+
+
+def words(page):
+    name, text = str(page.relative_to(ROOT)), page.read_text()
+    for path, exception in EXCEPTIONS:
+        if path == name:
+            if exception not in text:
+                yield f"{exception} is an exception that the page does not need"
+            text = text.replace(exception, "")
+    for pattern, better in WORDS.items():
+        for found in re.finditer(rf"\b(?:{pattern})\b".replace(" ", r"\s+"), text, re.IGNORECASE):
+            yield f"line {text.count(chr(10), 0, found.start()) + 1}: {' '.join(found[0].split())}: write {better}"
 
 
 def main():
     listed = subprocess.run(["git", "ls-files", "-z", "*.md", ":!bench"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     pages = [ROOT / name for name in listed.split("\0") if name and (ROOT / name).exists()]
     found = [f"{page.relative_to(ROOT)}: {problem}" for page in pages for problem in broken_links(page)]
+    found += [f"{page.relative_to(ROOT)}: {problem}" for page in pages for problem in words(page)]
     found += [f"src/lib.rs: {problem}" for problem in features()]
+    found += [f"docs: {problem}" for problem in sizes()]
+    found += [f"docs/SUMMARY.md: {problem}" for problem in summary()]
+    # S3 is a service, too.
+    rules = {label for names in LABEL.findall((DOCS / "internals" / "protocol.md").read_text()) for label in names} - {"", "S3"}
+    found += [f"{page.relative_to(ROOT)}: {problem}" for page in sorted(DOCS.glob("*.md")) for problem in labels(page, rules)]
     lines = (ROOT / "README.md").read_text().count("\n")
     if lines > README_LINES:
         found.append(f"README.md: {lines} lines are more than {README_LINES}")

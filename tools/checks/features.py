@@ -1,15 +1,15 @@
-"""Checks what each choice of the library's features builds and what it depends on: python3 -m tools.checks.features [--all]
+"""Checks that selections of the library's features compile, and their dependencies: python3 -m tools.checks.features [--all]
 
-- The library compiles without warnings with each feature, in a dozen selections that keep apart what belongs to each. With
-  --all every feature is alone once, and so is `testing` with each source that has a feature: its builders come with their sources.
-  `jmespath` does nothing alone.
-- Without `dynamodb` and `sqs-client` no crate of the AWS SDK is built: users of another store do not pay for it.
-- With `http` and `axum` no crate of Lambda or AWS is built, and none is in the examples: an axum service, and a
-  consumer of a Redis stream.
-- hyper 0.14 is built nowhere: the SDK's legacy HTTP client would bring it, with a second TLS stack.
-- ring and AWS-LC are built exactly where `ring` and `aws-lc` are chosen beside a store that uses TLS: a second one would be
-  2 MB for nothing, and none is wanted beside a client for FIPS. Without a choice DynamoDB brings no TLS at all.
-- AWS-LC is in no other package of the workspace: the functions and the examples use ring.
+- The library compiles without warnings with each feature, in about a dozen selections that separate unrelated features. With --all,
+  every feature is checked alone, and `testing` with each source that has a feature, because its builders depend on the sources.
+  `jmespath` has no effect alone.
+- Without `dynamodb` and `sqs-client`, no crate of the AWS SDK is built, because users of other stores do not need it.
+- With `http` and `axum`, no Lambda or AWS crate is built. The examples of an axum service and of a Redis stream consumer contain
+  none either.
+- hyper 0.14 is never built. The SDK's legacy HTTP client would add it, with a second TLS stack.
+- ring and AWS-LC are built only if `ring` or `aws-lc` is selected together with a store that uses TLS. A second provider would
+  add 2 MB without benefit, and a FIPS client needs neither. Without a selection, DynamoDB adds no TLS at all.
+- No other package of the workspace contains AWS-LC, because the functions and the examples use ring.
 """
 
 import json
@@ -22,22 +22,22 @@ from tools.lib.common import ROOT, say
 LIBRARY = "lambda-once"
 # The runtime, its events and its HTTP types, and the SDK.
 LAMBDA = r"lambda_|aws_lambda|aws-"
-# The crates of the cryptography that a feature chooses for TLS, and every crate that is TLS or its cryptography.
+# The cryptography crates of TLS that each feature selects, and all TLS and cryptography crates.
 CRYPTOGRAPHY = {"ring": {"ring"}, "aws-lc": {"aws-lc-rs", "aws-lc-sys"}}
 TLS = r"(ring|rustls|aws-lc-[a-z-]+|openssl|native-tls|s2n-tls) "
-# The features whose stores use TLS. Those of rustls bring it without cryptography too.
+# The features whose stores use TLS. Those with rustls add it without a cryptography provider, too.
 RUSTLS = {"postgres-tls", "redis-tls"}
 USES_TLS = {"dynamodb", *RUSTLS}
 
 
-# Each feature is in one of them, without most of those that could hide that it needs another. AWS-LC is left to --all: it takes
-# longer to compile than all of these.
+# Each feature is in one selection, without most others that could hide a missing dependency. AWS-LC is checked only with --all,
+# because it takes longer to compile than all of these.
 FEW = [
     "", "batch", "sqs,testing", "dynamodb-streams,cache", "http,anyhow", "axum,order",
     "invocation,jmespath", "conformance", "postgres", "postgres-tls,ring", "redis", "redis-cluster,redis-tls", "dynamodb",
     "powertools,http-lambda", "sqs-client",
 ]
-# Other names of `batch`.
+# Aliases of `batch`.
 ALIASES = {"kinesis", "kafka", "mq", "sns", "eventbridge"}
 LEFT_OUT = {"aws-lc", "default", *ALIASES}
 
@@ -47,7 +47,7 @@ def cargo(*arguments):
 
 
 def features():
-    """The library's features and, for each, the features it switches on."""
+    """Returns the library's features, each with the features that it enables."""
     packages = json.loads(cargo("metadata", "--no-deps", "--format-version", "1"))["packages"]
     return next(package["features"] for package in packages if package["name"] == LIBRARY)
 
@@ -63,13 +63,13 @@ def implied(feature, all_features):
 
 
 def forbidden(pattern, *selection):
-    """The crates of a selection whose `name version` matches."""
+    """Returns the crates of a selection whose `name version` matches."""
     tree = cargo("tree", *selection, "--target", "all", "--edges", "normal,build", "--prefix", "none")
     return sorted({line.split(" (")[0] for line in tree.splitlines() if re.match(pattern, line)})
 
 
 def wrong_tls(alone, all_features):
-    """Says of each selection whose TLS is not that which its features name."""
+    """Yields a problem for each selection whose TLS crates do not match its features."""
     without = [name for name in alone if name not in CRYPTOGRAPHY and not USES_TLS & implied(name, all_features)]
     groups = [[name] for name in alone if USES_TLS & implied(name, all_features)] + [without]
     for group in groups:
@@ -86,10 +86,10 @@ def wrong_tls(alone, all_features):
 
 
 def every(alone, all_features):
-    """Every selection of --all."""
+    """Returns the selections of --all."""
     sources = [name for name in alone if "batch" in all_features[name] and name != "testing"]
     together = [f"testing,{source}" for source in sources] + ["jmespath,batch", "jmespath,invocation"]
-    # With ring they are built everywhere else.
+    # All other builds use ring.
     together += [f"{store},aws-lc" for store in sorted(USES_TLS)]
     return ["", *alone, *together]
 
@@ -100,13 +100,13 @@ def main():
     all_features = features()
     alone = sorted(set(all_features) - {"default", *ALIASES})
     if wrong := [name for name in sorted(ALIASES) if all_features[name] != ["batch"]]:
-        sys.exit(f"no other names of `batch`: {', '.join(wrong)}")
+        sys.exit(f"not aliases of `batch`: {', '.join(wrong)}")
     if forgotten := set(all_features) - LEFT_OUT - set(",".join(FEW).split(",")):
         sys.exit(f"in no selection of tools/checks/features.py: {', '.join(sorted(forgotten))}")
     for choice in every(alone, all_features) if sys.argv[1:] else FEW:
         say(f"the library with {choice or 'no feature'}")
         selection = ["--package", LIBRARY, "--no-default-features", "--features", choice]
-        # Clippy rather than check: its -D warnings concerns this workspace only and leaves dependencies as built.
+        # Clippy instead of check, because its -D warnings affects only this workspace and does not rebuild the dependencies.
         cargo("clippy", "--quiet", *selection, "--", "-D", "warnings")
 
     without_aws = [name for name in alone if not {"dynamodb", "sqs-client"} & implied(name, all_features)]

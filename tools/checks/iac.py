@@ -1,9 +1,9 @@
 """Checks the infrastructure below iac/: python3 -m tools.setup.with_tools iac sam -- python -m tools.checks.iac
 
-* cfn-lint accepts its templates, and a parser of HCL its Terraform files.
-* The module of Terraform uses each variable that it declares, and its example sets none that it lacks.
-* Alarms and dashboards read metrics that the library emits, or that AWS does.
-* template.yaml gives its functions no permission on the table of records that the policy lacks.
+* cfn-lint accepts its templates, and an HCL parser accepts its Terraform files.
+* The Terraform module uses each variable that it declares, and its example sets no undeclared one.
+* Alarms and dashboards read metrics that the library or AWS emits.
+* template.yaml grants its functions no permission on the idempotency table that the policy lacks.
 """
 
 import json
@@ -24,7 +24,7 @@ OF_AWS = {"Invocations", "Errors", "Throttles", "ApproximateAgeOfOldestMessage",
 def templates():
     files = sorted(IAC.glob("*.yaml"))
     if subprocess.run(["cfn-lint", "--regions", "us-east-1", "--", *files]).returncode:
-        yield "cfn-lint refuses a template"
+        yield "cfn-lint rejects a template"
 
 
 def terraform():
@@ -49,7 +49,7 @@ def terraform():
 
 
 def emitted():
-    """The names of the library's metrics."""
+    """Returns the names of the library's metrics."""
     names = set(re.findall(r'"([A-Z]\w+)"', EMF.read_text()))
     return names - {"Name", "Unit", "Count", "Milliseconds", "Function", "Operation", "Namespace", "Dimensions", "Metrics", "Timestamp"}
 
@@ -68,7 +68,7 @@ def permissions():
     granted = {action for statement in policy["Statement"] if statement["Effect"] == "Allow" for action in statement["Action"]}
     statements = re.findall(r"- Sid: Claims\n(.*?)Resource: !GetAtt IdempotencyTable\.Arn", (ROOT / "template.yaml").read_text(), re.DOTALL)
     if not statements:
-        yield "template.yaml grants no claims"
+        yield "template.yaml grants no permissions for claims"
     for action in sorted({action for text in statements for action in re.findall(r"- (dynamodb:\w+)", text)} - granted):
         yield f"template.yaml grants {action}, which iac/policies/function.json does not"
 

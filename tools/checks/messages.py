@@ -1,7 +1,7 @@
-"""Checks what the compiler says of handlers that do not fit: each program in tests/messages/ lists parts of its messages.
+"""Checks the compiler's messages about unsuitable handlers. Each program in tests/messages/ lists required parts of its messages.
 
-A program lists parts for one of these forms or for both. `alone:` is said of the function as it is, `wrapped:` of the one that `batch::handler` or `batch::handler_with_context` wraps.
-Texts of the compiler change from version to version, so only what they must hold is compared.
+A program lists parts for one or both of these forms: `alone:` for the plain function, and `wrapped:` for the function wrapped in
+`batch::handler` or `batch::handler_with_context`. Only the listed parts are compared, because messages change between compiler versions.
 """
 
 import json
@@ -35,7 +35,7 @@ def write_crate():
     shutil.rmtree(CRATE, ignore_errors=True)
     (CRATE / "src" / "bin").mkdir(parents=True)
     (CRATE / "Cargo.toml").write_text(MANIFEST)
-    # The versions that the workspace builds with, so that what is compiled once serves both.
+    # The same versions as in the workspace, so that dependencies are compiled only once.
     shutil.copy(ROOT / "Cargo.lock", CRATE)
     expected = {}
     for program in sorted(PROGRAMS.glob("*.rs")):
@@ -53,7 +53,7 @@ def write_crate():
 
 
 def messages():
-    """What the compiler says of each program."""
+    """Returns the compiler's messages for each program."""
     target = os.environ.get("CARGO_TARGET_DIR") or str(ROOT / "target")
     checked = subprocess.run(
         ["cargo", "check", "--quiet", "--bins", "--keep-going", "--message-format", "json"],
@@ -73,17 +73,17 @@ def messages():
 
 
 def main():
-    say("the compiler's messages about handlers that do not fit")
+    say("checking the compiler's messages about unsuitable handlers")
     expected = write_crate()
     said = messages()
     missing = [
-        f"{name}: the compiler does not say `{part}`, but:\n{said.get(name, 'nothing')}"
+        f"{name}: the compiler's messages do not contain `{part}`:\n{said.get(name, '(none)')}"
         for name, parts in expected.items()
         for part in parts
         if part not in said.get(name, "")
     ]
     tested = {name.rsplit("_", 1)[0] for name in expected}
-    empty = [f"{path.name}: nothing is expected of it" for path in PROGRAMS.glob("*.rs") if path.stem not in tested]
+    empty = [f"{path.name}: it lists no expected messages" for path in PROGRAMS.glob("*.rs") if path.stem not in tested]
     for problem in missing + empty:
         print(problem, file=sys.stderr)
     sys.exit(1 if missing or empty else 0)

@@ -1,6 +1,6 @@
-"""Checks the names of functions, tests above all: python3 -m tools.checks.names
+"""Checks the length of function names, especially those of tests: python3 -m tools.checks.names
 
-A test is named after what it promises, in at most LONGEST characters: what takes more is two tests, or has a shorter word.
+A test is named after the behavior that it checks, in at most LONGEST characters. If that takes more, split the test or use shorter words.
 """
 
 import re
@@ -20,7 +20,7 @@ def main():
             for name in re.findall(r"\bfn (\w+)", line):
                 if len(name) > LONGEST:
                     too_long += 1
-                    print(f"{file}:{number}: {name} has {len(name)} characters, of {LONGEST}", file=sys.stderr)
+                    print(f"{file}:{number}: {name} has {len(name)} characters, at most {LONGEST} are allowed", file=sys.stderr)
     return int(bool(too_long))
 
 

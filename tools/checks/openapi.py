@@ -1,7 +1,7 @@
 """Checks docs/openapi-idempotency.yaml: python3 -m tools.setup.with_tools openapi -- python -m tools.checks.openapi
 
-- It is a valid OpenAPI document with valid schemas, and each of its examples fits its schema.
-- Its codes are those of src/http/problem.rs, each in an example of the response that the library gives it in.
+- It is a valid OpenAPI document with valid schemas, and each example matches its schema.
+- Its codes are those of src/http/problem.rs, each in an example of the response in which the library sends it.
 """
 
 import re
@@ -16,16 +16,16 @@ from tools.lib.common import ROOT
 
 DOCUMENT = ROOT / "docs" / "openapi-idempotency.yaml"
 PROBLEMS = ROOT / "src" / "http" / "problem.rs"
-# Python has this status under other names.
+# Python uses different names for this status.
 STATUSES = {"PAYLOAD_TOO_LARGE": 413}
 
 
 def sent():
-    """What the library sends: status and `retryable` of each code."""
+    """Returns the status and `retryable` of each code that the library sends."""
     found = {}
     for made in PROBLEMS.read_text().split("Self::new(")[1:]:
         status, code = re.match(r'\s*StatusCode::(\w+),\s*"(\w+)"', made).groups()
-        # What follows up to the item's end; the texts contain semicolons too, and go over several lines.
+        # The code up to the end of the item, without texts, which may contain semicolons and span several lines.
         calls = re.split("[;}]", re.sub(r'(?s)"(\\.|[^"\\])*"', '""', made), maxsplit=1)[0]
         is_retryable = ".retryable()" in calls or ".retry_after(" in calls
         found[code] = (STATUSES.get(status) or HTTPStatus[status].value, is_retryable)
@@ -33,19 +33,19 @@ def sent():
 
 
 def documented(responses):
-    """The same from the examples, and whatever contradicts itself there."""
+    """Returns the status and `retryable` of each code in the examples, and the contradictions there."""
     found, wrong = {}, []
     for status, response in responses:
         for name, example in response["content"]["application/problem+json"]["examples"].items():
             value = example["value"]
             found[value["code"]] = (value["status"], value["retryable"])
             if (name, status) != (value["code"], value["status"]):
-                wrong.append(f"the example {name} of {status} is one of {value['code']}, {value['status']}")
+                wrong.append(f"the example {name} of {status} has code {value['code']} and status {value['status']}")
     return found, wrong
 
 
 def schemas(node):
-    """The schemas at or below a part of the document."""
+    """Yields the schemas at or below a part of the document."""
     if isinstance(node, dict):
         for name, value in node.items():
             yield from [value] if name == "schema" else schemas(value)
@@ -55,7 +55,7 @@ def main():
     document = yaml.safe_load(DOCUMENT.read_text())
     validate(document)
     components = document["components"]
-    # The validator above takes any object for a schema.
+    # The validator above accepts any object as a schema.
     for schema in [*components["schemas"].values(), *schemas(document)]:
         jsonschema.Draft202012Validator.check_schema(schema)
     responses = [
@@ -74,13 +74,13 @@ def main():
     key = components["parameters"]["IdempotencyKey"]
     for name, example in key["examples"].items():
         if not jsonschema.Draft202012Validator(key["schema"]).is_valid(example["value"]):
-            wrong.append(f"the key {name} does not fit its schema")
+            wrong.append(f"the key {name} does not match its schema")
 
     in_examples, contradictions = documented(responses)
     wrong += contradictions
     codes, library = problem.schema["properties"]["code"]["enum"], sent()
     if codes != sorted(library):
-        wrong.append(f"the schema's codes are not the library's, sorted: {sorted(set(codes) ^ set(library))}")
+        wrong.append(f"the schema's codes are not the sorted codes of the library: {sorted(set(codes) ^ set(library))}")
     for code in sorted(library.keys() | in_examples.keys()):
         if library.get(code) != in_examples.get(code):
             wrong.append(f"{code}: the library has {library.get(code)}, the example {in_examples.get(code)}")

@@ -1,7 +1,7 @@
-"""Checks what a release would publish: python3 -m tools.checks.package
+"""Checks the package of a release: python3 -m tools.checks.package
 
-`cargo package` must take the crate, and without a warning but those of the tests that stay behind and of the address that is not
-set yet (RELEASING.md). The package must hold each file that a source includes, and nothing beside what `include` is meant for.
+`cargo package` must accept the crate, with no warnings except those about the excluded tests and about the missing repository address
+(see RELEASING.md). The package must contain each file that a source includes, and no files except those that `include` is meant for.
 """
 
 import re
@@ -11,7 +11,7 @@ import sys
 from tools.lib.common import ROOT
 
 PACKAGE = ["cargo", "package", "--quiet", "--package", "lambda-once", "--allow-dirty"]
-# What Cargo adds, and what `include` in Cargo.toml is meant for.
+# The files that Cargo adds, and those that `include` in Cargo.toml is meant for.
 MEANT = re.compile(
     r"\.cargo_vcs_info\.json|Cargo\.(lock|toml|toml\.orig)|LICENSE-(APACHE|MIT)|(CHANGELOG|README)\.md"
     r"|src/.+\.(rs|sql|lua)|docs/[A-Za-z-]+\.md|tests/vectors/[a-z]+\.json"
@@ -36,7 +36,7 @@ def problems():
                 path = ((ROOT / name).parent / target).resolve().relative_to(ROOT).as_posix()
                 if path not in listed:
                     yield f"{name}: includes {path}, which is not in the package"
-    # The release's workflow also builds what is packed.
+    # The release workflow also builds the packed crate.
     for line in cargo("--no-verify").stderr.splitlines():
         if line.startswith("warning") and not any(known.fullmatch(line) for known in EXPECTED):
             yield line

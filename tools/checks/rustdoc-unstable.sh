@@ -1,4 +1,4 @@
 #!/bin/sh
-# rustdoc that takes unstable options. The variable is set here and not for Cargo, which would compile the dependencies again: the
-# build scripts of some depend on it.
+# Runs rustdoc with unstable options. The variable is not set for Cargo, because some build scripts depend on it and their crates would
+# be compiled again.
 RUSTC_BOOTSTRAP=1 exec rustdoc "$@"

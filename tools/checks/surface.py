@@ -1,10 +1,14 @@
 """Compares the library's public items with tools/checks/surface.txt: python3 -m tools.checks.surface [--write]
 
-The items are read from rustdoc's JSON, with all features: modules, types, traits, functions, methods, fields of no type but
-those that can be made by naming them, variants, constants and macros, each by its shortest path. What is `#[doc(hidden)]` is left
-out. The check fails if the list is another, if there are more than MAX_TYPES types or MAX_FUNCTIONS functions, if a signature names
-a type of a crate that FOREIGN does not allow there, or if two paths reach an item; the crate root may show what a public module
-defines. --write writes the list anew.
+The items are read from rustdoc's JSON with all features: modules, types, traits, functions, methods, public fields, variants, constants
+and macros, each by its shortest path, without `#[doc(hidden)]` items. The check fails in any of these cases:
+
+* The list differs.
+* There are more than MAX_TYPES types or MAX_FUNCTIONS functions.
+* A signature contains a type of a crate that FOREIGN does not allow there.
+* Two paths lead to an item, unless the crate root re-exports it from a public module.
+
+--write regenerates the list.
 """
 
 import json
@@ -18,11 +22,12 @@ LIST = ROOT / "tools" / "checks" / "surface.txt"
 MAX_TYPES = 177
 MAX_FUNCTIONS = 524
 
-# Crates whose types signatures may name, and below which paths; without any, anywhere. A major version of one of them is one of ours.
+# The crates whose types may be in signatures, and the paths below which they may (without paths, everywhere). A new major version of one
+# of them requires a new major version of this crate.
 FOREIGN = {
-    # The standard library, under each of its names.
+    # The standard library, with all its names.
     "std": (), "core": (), "alloc": (),
-    # What Lambda, serde and tower give each of their users.
+    # The common crates of Lambda, serde and tower.
     "lambda_runtime": (), "serde_core": (), "serde_json": (), "tower_layer": (), "tower_service": (),
     "axum_core": ("http",), "bytes": ("http",), "http": ("http",), "http_body": ("http",),
     "aws_sdk_dynamodb": ("store::dynamodb", "DynamoDbStore::new"),
@@ -40,9 +45,9 @@ TYPES = {"struct", "enum", "union", "trait", "type_alias"}
 
 
 def rustdoc():
-    """The library's items, as rustdoc describes them. The format has no stable release, so the toolchain's own is asked for."""
+    """Returns rustdoc's description of the library's items. The format is unstable, so it is that of the current toolchain."""
     say("listing the library's public items; half a minute")
-    # Of the whole workspace, so that nothing is compiled with other features than for clippy.
+    # For the whole workspace, so that crates are compiled with the same features as for clippy.
     command = ["cargo", "doc", "--quiet", "--workspace", "--all-features", "--no-deps", "--lib"]
     flags = "-Z unstable-options --output-format json"
     env = {**os.environ, "RUSTDOC": str(ROOT / "tools" / "checks" / "rustdoc-unstable.sh"), "RUSTDOCFLAGS": flags}
@@ -58,13 +63,13 @@ class Surface:
         self.index = document["index"]
         self.paths = document["paths"]
         self.crates = document["external_crates"]
-        # By path: kind of item.
+        # The kind of each item, by path.
         self.items = {}
-        # By id: the path that it was found at.
+        # The path of each item, by id.
         self.found = {}
         self.doubles = []
         self.foreign = set()
-        # Breadth first, so that the shortest path comes first.
+        # Breadth first, so that the shortest path is found first.
         self.queue = [(document["root"], CRATE)]
         while self.queue:
             self.module(*self.queue.pop(0))
@@ -80,7 +85,7 @@ class Surface:
             if "use" in inner:
                 use = inner["use"]
                 item = self.item(use["id"]) if use["id"] is not None else None
-                # What another crate has, by its own name.
+                # An item of another crate, with the name that it has here.
                 if item is None or item["crate_id"] != 0:
                     self.items[f"{path}::{use['name']}"] = "reexport"
                     continue
@@ -111,19 +116,19 @@ class Surface:
                 self.signature(where, member["inner"])
         for implementation in inner.get("impls", []) if isinstance(inner, dict) else []:
             implementation = self.item(implementation)
-            # Not what the compiler or another crate implements for every type.
+            # Without implementations by the compiler or by another crate for every type.
             own = implementation and implementation["inner"]["impl"]
             if own and own["trait"] and not own["is_synthetic"] and own["blanket_impl"] is None:
                 self.signature(path, own["trait"])
 
     def is_shown_in_root(self, identity, path):
-        """Whether this second path of an item is in the module that defines it, or in the public one around that, and the first
-        is in the crate root."""
+        """Returns whether this second path of an item is in its defining module or the public one around it, and the first path is
+        in the crate root."""
         module = path.split("::")[:-1]
         return self.found[identity].count("::") == 1 and self.paths[str(identity)]["path"][: len(module)] == module
 
     def members(self, kind, inner):
-        """Fields, variants, and what is in the type's own implementations."""
+        """Yields the fields, variants, and items of the inherent implementations."""
         identities = []
         if kind == "struct" and "plain" in (inner["kind"] if isinstance(inner["kind"], dict) else {}):
             identities += inner["kind"]["plain"]["fields"]
@@ -139,7 +144,7 @@ class Surface:
                 yield member
 
     def signature(self, path, node):
-        """Notes the crates whose types this names."""
+        """Records the crates whose types this contains."""
         if isinstance(node, dict):
             identity = node.get("id")
             known = self.paths.get(str(identity)) if isinstance(identity, int) and "path" in node else None
@@ -153,7 +158,7 @@ class Surface:
 
 
 def may_name(crate, path):
-    """Whether the item of this path may have a type of the crate in its signature."""
+    """Returns whether the item with this path may have a type of the crate in its signature."""
     if crate not in FOREIGN:
         return False
     below = [f"{CRATE}::{place}" for place in FOREIGN[crate]] or [CRATE]
@@ -169,11 +174,11 @@ def main():
     functions = sum(kind == "function" for kind in surface.items.values())
     problems = []
     if types > MAX_TYPES or functions > MAX_FUNCTIONS:
-        problems.append(f"{types} types and {functions} functions are public, of {MAX_TYPES} and {MAX_FUNCTIONS}")
-    problems += [f"{second} is {first} as well" for first, second in surface.doubles]
+        problems.append(f"{types} types and {functions} functions are public, at most {MAX_TYPES} and {MAX_FUNCTIONS} are allowed")
+    problems += [f"{second} is also public as {first}" for first, second in surface.doubles]
     for crate, path in sorted(surface.foreign):
         if not may_name(crate, path):
-            problems.append(f"{path} names a type of {crate}")
+            problems.append(f"the signature of {path} contains a type of {crate}")
     text = "".join(f"{line}\n" for line in lines)
     if sys.argv[1:] == ["--write"]:
         LIST.write_text(text)

@@ -1,6 +1,6 @@
 """Checks the files below .github/ against their schemas: python3 -m tools.setup.with_tools workflows -- python -m tools.checks.workflows
 
-The workflows must also run targets that the Makefile has, and the nightly all parts that `make nightly` has.
+The workflows must also run only targets of the Makefile, and the nightly workflow all parts of `make nightly`.
 """
 
 import re

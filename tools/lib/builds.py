@@ -1,4 +1,4 @@
-"""Builds with Cargo, which say how far they are."""
+"""Builds with Cargo that report their progress."""
 
 import json
 import os
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from tools.lib.common import ROOT, Ending, say, stop_tree
 
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
-# Where the programs of the workspace are.
+# The directory of the workspace's programs.
 PROGRAMS = TARGET / "debug"
-# What the tests are built with. Another selection of packages or features would compile the dependencies again.
+# The selection of the tests. Another selection of packages or features would compile the dependencies again.
 ALL = ("--workspace", "--all-features")
-# Seconds between two lines of progress where nobody sees Cargo's bar.
+# Seconds between two lines of progress if Cargo's progress bar is not visible.
 PROGRESS_S = 15
-# Cargo's lines about what it does. All others are diagnostics.
+# Cargo's status lines. All others are diagnostics.
 STATUS = re.compile(r"\s*(Adding|Blocking|Building|Compiling|Checking|Downloaded|Downloading|Executable|Finished|Fresh|Locking|Updating)\b")
 
 
@@ -32,9 +32,9 @@ class Program(NamedTuple):
 
 
 def programs(what, selection, binaries):
-    """The directory of these binaries of the workspace, after a build of this selection.
+    """Builds this selection, and returns the directory of these binaries of the workspace.
 
-    With BUILT=1 nothing is built: they are there from a build of the tests.
+    With BUILT=1 nothing is built, and the binaries must exist from a build of the tests.
     """
     if os.environ.get("BUILT"):
         if missing := [binary for binary in binaries if not (PROGRAMS / binary).is_file()]:
@@ -45,7 +45,7 @@ def programs(what, selection, binaries):
 
 
 def tests(what, selection):
-    """The test programs of a selection, with everything they run."""
+    """Builds the test programs of a selection, with everything they run, and returns them."""
     output = cargo(what, ["test", *selection, "--no-run", "--message-format", "json-render-diagnostics"])
     messages = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     return [
@@ -83,11 +83,11 @@ def cargo(what, arguments):
 
 
 def relay(stream):
-    """Prints the diagnostics of Cargo, and now and then how far it is."""
+    """Prints the diagnostics of Cargo, and regularly its progress."""
     began = told = time.monotonic()
     rest = b""
     while chunk := os.read(stream.fileno(), 65536):
-        # The bar is drawn again and again in one line.
+        # The bar is redrawn in one line.
         *lines, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
         for line in lines:
             text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line.decode(errors="replace"))

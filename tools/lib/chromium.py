@@ -1,4 +1,4 @@
-"""Headless Chromium: a page's DOM once its scripts have completed, and screenshots; a server for its pages."""
+"""Headless Chromium, for the DOM of a page after its scripts and for screenshots, with a server for the pages."""
 
 import html
 import json
@@ -20,10 +20,10 @@ TIME_OUT = 120
 
 
 def find(required):
-    """The browser's path. Without a browser None, or the end of this program if it is required."""
+    """Returns the browser's path, or None if there is none. If it is required, exits instead."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
-        message = f"no browser is found, of {', '.join(BROWSERS)}"
+        message = f"none of these browsers is installed: {', '.join(BROWSERS)}"
         if required:
             sys.exit(message)
         say(f"skipped: {message}")
@@ -32,7 +32,7 @@ def find(required):
 
 @contextmanager
 def serve(pages):
-    """Serves these files, by their paths, and nothing else: the URL of /."""
+    """Serves only these files, by their paths. The value is the URL of /."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -57,7 +57,7 @@ def serve(pages):
 
 
 def run(browser, url, *options):
-    """Runs the browser on a page, and returns its standard output and what scripts wrote to the console, errors included."""
+    """Runs the browser on a page, and returns its standard output and the console, including errors."""
     with tempfile.TemporaryDirectory() as profile:
         command = [
             browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
@@ -70,7 +70,7 @@ def run(browser, url, *options):
 
 
 def visit(browser, url):
-    """Returns the JSON that the page has put into its element `read`, and its console."""
+    """Returns the JSON in the page's element `read`, and its console."""
     dom, console = run(browser, url, "--dump-dom")
     found = re.search(r'<pre id="read">(.*?)</pre>', dom, re.DOTALL)
     if not found or not found[1]:

@@ -1,4 +1,4 @@
-"""What the tools share: Python environments, free ports, and processes that are always stopped."""
+"""Shared utilities: Python environments, free ports, and processes that are always stopped."""
 
 import contextlib
 import fcntl
@@ -19,12 +19,12 @@ DOWNLOADS = ROOT / "target" / "tools"
 
 
 def say(text):
-    """Progress goes to standard error: standard output belongs to the command that is run."""
+    """Prints progress to standard error, because standard output belongs to the command."""
     print(f"-- {text}", file=sys.stderr, flush=True)
 
 
 def must(command, **options):
-    """Runs a command that speaks for itself when it fails, and then ends this program."""
+    """Runs a command that reports its own errors. If it fails, exits."""
     try:
         subprocess.run(command, check=True, **options)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -32,10 +32,10 @@ def must(command, **options):
 
 
 def install(group, otherwise=None):
-    """Installs tools/setup/requirements/GROUP.txt into .venv/GROUP, unless it is there; returns its bin directory.
+    """Installs tools/setup/requirements/GROUP.txt into .venv/GROUP unless it exists, and returns its bin directory.
 
-    Every group has an environment of its own, so that a target installs no more than it needs and the tools'
-    dependencies cannot conflict. `otherwise` says what else to do if the packages cannot be had.
+    Every group has a separate environment, so that a target installs no more than it needs and the dependencies of tools
+    cannot conflict. `otherwise` is the alternative to report if the packages cannot be installed.
     """
     requirements = ROOT / "tools" / "setup" / "requirements" / f"{group}.txt"
     venv = ROOT / ".venv" / group
@@ -47,7 +47,7 @@ def install(group, otherwise=None):
             say(f"installing {group} into .venv/{group} (once; up to a minute)")
             shutil.rmtree(venv, ignore_errors=True)
             must([sys.executable, "-m", "venv", "--without-pip", venv])
-            # The files name everything that is installed.
+            # The files list all packages, including dependencies.
             command = [*pip(), "--python", venv / "bin" / "python", "install", "--quiet", "--no-compile", "--no-deps"]
             command += ["--root-user-action", "ignore"]
             if subprocess.run([*command, "--requirement", requirements], stdout=sys.stderr).returncode != 0:
@@ -57,7 +57,7 @@ def install(group, otherwise=None):
 
 
 def pip():
-    """The command of the one pip that fills every environment: that of this Python, if it has one that can."""
+    """Returns the command of the pip for all environments, which is that of this Python if it is recent enough."""
     options = ["-m", "pip", "--disable-pip-version-check", "--no-input"]
     try:
         found = importlib.metadata.version("pip")
@@ -78,7 +78,7 @@ def pip():
 
 @contextlib.contextmanager
 def locked(path):
-    """Keeps other processes and threads from preparing the same directory until the block is left."""
+    """Prevents other processes and threads from preparing the same directory until the block ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.parent / f".{path.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -86,7 +86,7 @@ def locked(path):
 
 
 def path_with(*directories):
-    """The PATH with these directories in front."""
+    """Returns the PATH with these directories in front."""
     return os.pathsep.join([*map(str, directories), os.environ.get("PATH", "")])
 
 
@@ -97,7 +97,7 @@ def free_port():
 
 
 def answers(url):
-    """Whether an HTTP server answers there, with whatever status."""
+    """Returns whether an HTTP server responds there, with any status."""
     try:
         urllib.request.urlopen(url, timeout=5).close()
     except urllib.error.HTTPError:
@@ -108,7 +108,7 @@ def answers(url):
 
 
 def wait_until(condition, seconds, process=None, pause=0.1):
-    """Polls until the condition holds. False if it does not in time, or if the process ends first."""
+    """Polls until the condition holds. Returns False if it does not in time, or if the process ends first."""
     deadline = time.monotonic() + seconds
     while True:
         if process is not None and process.poll() is not None:
@@ -124,14 +124,14 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Ending:
-    """The one signal that ends this program, which waits while a process is started or stopped."""
+    """The first signal that ends this program, which is deferred while a process is started or stopped."""
 
     received = None
     deferred = 0
 
     @classmethod
     def receive(cls, number, _):
-        # Those after the first would interrupt the stopping of what was started.
+        # Later signals would interrupt the cleanup.
         if cls.received is None:
             cls.received = number
             if not cls.deferred:
@@ -151,18 +151,18 @@ class Ending:
 
 
 def exit_on_signals():
-    """Lets Ctrl-C and the like unwind the stack quietly, so that background processes are stopped."""
+    """Makes Ctrl-C and similar signals unwind the stack silently, so that background processes are stopped."""
     for number in ENDINGS:
         signal.signal(number, Ending.receive)
 
 
 class Background:
-    """A process in a session of its own, stopped with its process group when the block is left.
+    """A process in a separate session, stopped with its process group when the block ends.
 
-    The session keeps a Ctrl-C in the terminal from reaching it directly, so that whatever uses it can finish first.
+    The session keeps a Ctrl-C in the terminal from reaching it directly, so that its users can finish first.
     """
 
-    # How long the processes may take to end by themselves.
+    # The time for the processes to end by themselves.
     GRACE_S = 10
 
     def __init__(self, command, stop=signal.SIGTERM, grace=GRACE_S, **options):
@@ -179,7 +179,7 @@ class Background:
                     self.command, start_new_session=True, **{"stdin": subprocess.DEVNULL, **self.options}
                 )
         except BaseException:
-            # A signal that waited, for one: nobody else knows of the process yet.
+            # For example a deferred signal. Nothing else stops the process yet.
             if self.process is not None:
                 self.__exit__()
             raise
@@ -194,7 +194,7 @@ class Background:
                     break
 
     def has_ended(self, seconds):
-        """Whether no process of the group runs after so many seconds."""
+        """Returns whether all processes of the group end within this many seconds."""
         def is_empty():
             if self.process.poll() is None:
                 return False
@@ -203,7 +203,7 @@ class Background:
 
 
 def run(command, env):
-    """Runs the command in the foreground and returns its exit code, as a shell would give it."""
+    """Runs the command in the foreground and returns its exit code, as a shell does."""
     process = None
     try:
         with Ending.wait():
@@ -212,7 +212,7 @@ def run(command, env):
     except SystemExit as ending:
         if process is None:
             raise
-        # A Ctrl-C has reached the command too, from the terminal: it is left some time to end by itself.
+        # The terminal has also sent a Ctrl-C to the command, which gets some time to end by itself.
         if ending.code != 128 + signal.SIGINT or not wait_until(lambda: process.poll() is not None, 10):
             stop_tree(process)
         raise
@@ -220,14 +220,14 @@ def run(command, env):
 
 
 def stop_tree(process):
-    """Ends a process with all its descendants, which `cargo test` does not end by itself."""
+    """Ends a process with all its descendants, because `cargo test` does not end them."""
     tree = [process.pid]
     children = {}
     for pid, parent, _ in processes():
         children.setdefault(parent, []).append(pid)
     for pid in tree:
         tree += children.get(pid, [])
-    # Their ids may be others' by the time that they have ended, so only those that still run are signalled again.
+    # The ids of ended processes may be reused, so only those that still run get the second signal.
     for number in (signal.SIGTERM, signal.SIGKILL):
         running = {pid for pid, _, _ in processes()} | {process.pid}
         for pid in running.intersection(tree):
@@ -239,7 +239,7 @@ def stop_tree(process):
 
 
 def processes():
-    """Each process that runs: its id, its parent's, and its group's. Those that have ended and that nobody waits for are left out."""
+    """Returns the ids of each running process, of its parent, and of its group, without zombies."""
     if not Path("/proc/self/stat").exists():
         listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="], capture_output=True, text=True).stdout
         rows = (line.split() for line in listed.splitlines())
@@ -247,7 +247,7 @@ def processes():
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The name before the last parenthesis may hold spaces; after it come the state, the parent and the group.
+            # The name before the last parenthesis may contain spaces. The state, the parent and the group follow.
             state, parent, group = path.read_text().rpartition(")")[2].split()[:3]
         except OSError:
             continue

@@ -1,4 +1,4 @@
-"""The functions, run locally: an embedded DynamoDB, and the Lambda APIs of cargo lambda."""
+"""Local execution of the functions, with an embedded DynamoDB and the Lambda APIs of cargo lambda."""
 
 import os
 import socket
@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from tools.lib import builds
 from tools.lib.common import ROOT, Background, free_port, install, path_with, wait_until
 
-# Set for the functions, with an account that does not exist.
+# The environment of the functions, with a fictional account.
 ENVIRONMENT = {
     "IDEMPOTENCY_TABLE": "idempotency",
     "LEDGER_TABLE": "ledger",
-    # The SDK wants a Region and credentials; the embedded DynamoDB accepts any.
+    # The SDK requires a Region and credentials, and the embedded DynamoDB accepts any.
     "AWS_REGION": "us-east-1",
     "AWS_ACCESS_KEY_ID": "local",
     "AWS_SECRET_ACCESS_KEY": "local",
@@ -23,7 +23,7 @@ START_S = 30
 
 @contextmanager
 def dynamodb(binary):
-    """The environment in which the functions find an embedded DynamoDB with empty tables, until the block is left."""
+    """Runs an embedded DynamoDB with empty tables until the block ends. The value is the environment of the functions."""
     env = {**os.environ, **ENVIRONMENT}
     with Background([binary], cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
         name, _, endpoint = process.stdout.readline().strip().partition("=")
@@ -33,7 +33,7 @@ def dynamodb(binary):
 
 
 def listens(port):
-    """Whether anybody accepts a connection. A request would wait for a function."""
+    """Returns whether a connection is accepted. A request would wait for a function."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=2).close()
     except OSError:
@@ -42,25 +42,25 @@ def listens(port):
 
 
 def watch(port, *options):
-    """The command that serves the functions at this port of 127.0.0.1."""
-    # Named, because cargo lambda listens on every interface otherwise.
+    """Returns the command that serves the functions at this port of 127.0.0.1."""
+    # Without the address, cargo lambda listens on every interface.
     return ["cargo", "lambda", "watch", "--invoke-address", "127.0.0.1", "--invoke-port", str(port), *options]
 
 
 @contextmanager
 def emulated(function, instances, env, log):
-    """The address at which instances of a function that is built are invoked, until the block is left."""
+    """Runs instances of a built function until the block ends. The value is the address at which they are invoked."""
     port = free_port()
     env = {**env, "PATH": path_with(install("lambda-emulator"))}
     options = {"stdout": log, "stderr": subprocess.STDOUT}
     with ExitStack() as running:
-        # It reads the manifest in its directory. Left to itself it would build the function, and run it by Cargo.
+        # It reads the manifest in its directory. By default it would build the function and run it with Cargo.
         command = watch(port, "--only-lambda-apis")
         process = running.enter_context(Background(command, cwd=ROOT / "functions", env=env, **options))
         if not wait_until(lambda: listens(port), START_S, process):
             sys.exit(f"cargo lambda watch did not start; its log is {log.name}")
         api = {
-            # Where cargo lambda watch has the Runtime API of each function.
+            # The address at which cargo lambda watch serves each function's Runtime API.
             "AWS_LAMBDA_RUNTIME_API": f"http://127.0.0.1:{port}/.rt/{function}",
             "AWS_LAMBDA_FUNCTION_NAME": function,
             "AWS_LAMBDA_FUNCTION_VERSION": "1",

@@ -1,8 +1,8 @@
 """Counts the instructions of the library's hot paths under callgrind: python3 -m tools.measure.instructions [--write] PROGRAM
 
 PROGRAM is bench/batches/src/bin/instructions.rs, built with the profile `measure`. Fails if a section takes 3 % more
-instructions than bench/instructions.json says; under another rustc than that file's this is only a warning. Beside the
-same by hand it says how many times as many they are. With --write the file is written.
+instructions than in bench/instructions.json. If that file is from a different rustc, this is only a warning. For sections
+with a hand-written equivalent, the ratio is printed. --write updates the file.
 """
 
 import json
@@ -18,12 +18,12 @@ from tools.lib.common import ROOT, must, say
 BASELINE = ROOT / "bench" / "instructions.json"
 TOLERANCE = 0.03
 
-# What counts is what happens in here ...
+# Instructions in this function count ...
 COUNTED = "instructions::counted"
-# ... without the server's part, and without the hashing itself: valgrind knows no SHA instructions, which processors have.
+# ... except those of the server, and of hashing, because valgrind lacks the SHA instructions of processors.
 NOT_COUNTED = ["bench_batches::stub::answer_of_stub", "sha2::sha256::compress256"]
 
-# Sections that are compared with the same by hand, and the most that they may take beside it.
+# Sections with a hand-written equivalent, with their target ratios.
 RATIOS = {"batched, 100 records": 1.6, "batched, 10 records": 1.4, "single, 1 record": 1.2}
 
 
@@ -39,17 +39,17 @@ def valgrind():
 
 
 def count(program, section, out):
-    """Instructions for each record of a section."""
+    """Returns the number of instructions per record of a section."""
     command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--zero-before={COUNTED}"]
     command += [f"--toggle-collect={function}" for function in [COUNTED, *NOT_COUNTED]]
-    # Copies of memory are done alike on every processor.
+    # Makes memory copies the same on every processor.
     environment = os.environ | {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-ERMS,-FSRM", "RUST_BACKTRACE": "0"}
     run = subprocess.run([*command, program, section], env=environment, capture_output=True, text=True)
     if run.returncode != 0:
         sys.exit(f"{section}: {run.stdout}{run.stderr}")
     total = re.search(r"^(?:totals|summary): (\d+)", out.read_text(), re.MULTILINE)
     if not total or int(total[1]) == 0:
-        sys.exit(f"{section}: callgrind has not found {COUNTED}")
+        sys.exit(f"{section}: callgrind did not find {COUNTED}")
     return round(int(total[1]) / int(run.stdout))
 
 
@@ -75,13 +75,13 @@ def main():
         BASELINE.write_text(json.dumps({"rustc": rustc, "instructions": counts}, indent=2) + "\n")
         say(f"wrote {BASELINE.relative_to(ROOT)}")
     elif failures and baseline["rustc"] != rustc:
-        say(f"the baseline is of {baseline['rustc']}, this is {rustc}: only a warning")
+        say(f"only a warning, because the baseline is from {baseline['rustc']} and this is {rustc}")
     elif failures:
-        sys.exit("more instructions than the baseline allows; `make instructions INSTRUCTIONS_ARGS=--write` renews it")
+        sys.exit("more instructions than the baseline allows; `make instructions INSTRUCTIONS_ARGS=--write` updates it")
 
 
 def report(counts, baseline):
-    """Prints a line for each section; returns whether any takes too many instructions."""
+    """Prints a line for each section, and returns whether any takes too many instructions."""
     failures = False
     for section, found in counts.items():
         line = f"{found:>10,}  {section}"
@@ -94,7 +94,7 @@ def report(counts, baseline):
             line += ": not in the baseline"
         if by_hand := counts.get(f"by hand, {section}"):
             ratio = found / by_hand
-            line += f", {ratio:.2f} x by hand"
+            line += f", {ratio:.2f} x hand-written"
             if section in RATIOS:
                 line += f" (target: {RATIOS[section]})"
         print(line)

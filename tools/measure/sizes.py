@@ -1,6 +1,6 @@
-"""Builds the function `orders`, and the one of bench/functions that needs no AWS SDK, and checks their sizes.
+"""Builds the function `orders`, and the one in bench/functions without the AWS SDK, and checks their sizes.
 
-The builds have the profile of a deployment, `release`, and are for this machine. Each takes some minutes.
+The builds use the deployment profile, `release`, for this machine. Each takes some minutes.
 """
 
 import os
@@ -8,7 +8,7 @@ import sys
 
 from tools.lib.common import ROOT, must, say
 
-# The largest size of a binary with a choice of features, in MB (10^6 bytes).
+# The maximum size of a binary with these features, in MB (10^6 bytes).
 LIMITS = {
     ("bench-functions", "redis-orders", "redis"): 3.5,
     ("bench-functions", "redis-orders", "redis-tls"): 4.8,
@@ -22,7 +22,7 @@ def name(binary, features):
 
 
 def size(package, binary, features):
-    """The size of the binary in MB."""
+    """Builds the binary, and returns its size in MB."""
     say(f"building {name(binary, features)}")
     selection = ["--package", package, "--bin", binary, "--no-default-features", "--features", features]
     must(["cargo", "build", "--quiet", "--release", *selection], cwd=ROOT)

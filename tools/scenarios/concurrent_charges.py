@@ -1,7 +1,7 @@
 """Sends 100 identical POST /charges concurrently, and checks that they have one effect: python3 -m tools.scenarios.concurrent_charges [--watch]
 
-The function `charges` runs in 8 instances behind the Lambda APIs of cargo lambda watch, with an embedded DynamoDB. With --watch
-cargo lambda watch builds the function and starts its instances, as it does for users.
+The function `charges` runs in 8 instances behind the Lambda APIs of cargo lambda watch, with an embedded DynamoDB. With --watch,
+cargo lambda watch builds the function and starts its instances, as for users.
 """
 
 import http.client
@@ -24,7 +24,7 @@ INSTANCES = 8
 ROUNDS = 2
 # Long enough for the other instances to claim the key meanwhile.
 DELAY_MS = 300
-# Seconds; the first invocation builds the function.
+# In seconds. The first invocation builds the function.
 START = 300
 TIME_OUT = 120
 LOG = DOWNLOADS / "concurrent-charges.log"
@@ -37,14 +37,14 @@ class Answer(NamedTuple):
     body: bytes
 
     def code(self):
-        """The code of a problem document."""
+        """Returns the code of a problem document."""
         if self.content_type != "application/problem+json":
             return None
         return json.loads(self.body).get("code")
 
 
 def post(address, path, body, headers, seconds):
-    """Status, headers and body of the answer; past any proxy, as the address is this machine's."""
+    """Returns the status, headers and body of the response. The request bypasses proxies, because the address is local."""
     connection = http.client.HTTPConnection(address, timeout=seconds)
     try:
         connection.request("POST", path, json.dumps(body), headers)
@@ -55,7 +55,7 @@ def post(address, path, body, headers, seconds):
 
 
 class Client:
-    """Makes one charge, with a key and a customer of its own, however often it asks."""
+    """A client that makes a single charge, with a unique key and customer, in any number of requests."""
 
     def __init__(self, address):
         self.address = address
@@ -70,7 +70,7 @@ class Client:
         return Answer(status, headers.get("Content-Type"), headers.get("Idempotency-Replayed"), body)
 
     def charge_at_once(self):
-        """The answers to all requests."""
+        """Sends all requests concurrently, and returns their responses."""
         barrier, answers, errors = threading.Barrier(REQUESTS), [], []
 
         def send():
@@ -80,19 +80,19 @@ class Client:
             except (OSError, http.client.HTTPException, threading.BrokenBarrierError) as error:
                 errors.append(error)
 
-        # Daemons, so that a Ctrl-C does not wait for answers.
+        # Daemons, so that a Ctrl-C does not wait for responses.
         threads = [threading.Thread(target=send, daemon=True) for _ in range(REQUESTS)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         if errors:
-            sys.exit(f"{len(errors)} of {REQUESTS} requests have no answer, one because of {errors[0]!r}; see {LOG}")
+            sys.exit(f"{len(errors)} of {REQUESTS} requests got no response, one because of {errors[0]!r}; see {LOG}")
         return answers
 
 
 def start(address):
-    """Makes a first charge, at which cargo lambda watch starts the instances."""
+    """Makes a first charge, which makes cargo lambda watch start the instances."""
     deadline = time.monotonic() + START
     while True:
         left = deadline - time.monotonic()
@@ -100,21 +100,21 @@ def start(address):
             answer = Client(address).charge(max(left, 1))
         except OSError as error:
             if left <= 0:
-                sys.exit(f"no answer in {START} s: {error}; the log ends:\n{LOG.read_text()[-2000:]}")
+                sys.exit(f"no response within {START} s: {error}; end of the log:\n{LOG.read_text()[-2000:]}")
             # It does not listen yet.
             time.sleep(0.1)
             continue
         if answer.status != 201:
-            sys.exit(f"a single charge is answered {answer.status}: {answer.body.decode(errors='replace')}; see {LOG}")
+            sys.exit(f"a single charge got status {answer.status}: {answer.body.decode(errors='replace')}; see {LOG}")
         return
 
 
 def ledger(endpoint, customer):
-    """The ids of this customer's rows in the ledger: one for each time that a charge took effect."""
+    """Returns the ids of this customer's rows in the ledger, one per effect of a charge."""
     headers = {
         "Content-Type": "application/x-amz-json-1.0",
         "X-Amz-Target": "DynamoDB_20120810.Scan",
-        # The embedded DynamoDB wants a signature to be there, but does not check it.
+        # The embedded DynamoDB requires a signature, but does not check it.
         "X-Amz-Date": "20200101T000000Z",
         "Authorization": "AWS4-HMAC-SHA256 Credential=local/20200101/us-east-1/dynamodb/aws4_request, "
         "SignedHeaders=host, Signature=none",
@@ -128,27 +128,27 @@ def ledger(endpoint, customer):
 
 
 def failures(answers, late, rows):
-    """What is not as it should be."""
+    """Returns the failed checks."""
     created = [answer for answer in answers if answer.status == 201]
     refused = [answer for answer in answers if answer.status == 409]
     bodies = {answer.body for answer in created}
     marks = Counter(answer.replayed for answer in created)
     checks = {
         "every status is 201 or 409": len(created) + len(refused) == len(answers) == REQUESTS,
-        "some are answered with 201": len(created) > 0,
+        "some statuses are 201": len(created) > 0,
         "all 201 have the same body": len(bodies) == 1,
-        "one 201 is no replay, and all others are marked as one": marks == Counter({None: 1, "true": len(created) - 1}),
+        "one 201 is not a replay, and all others are marked as replays": marks == Counter({None: 1, "true": len(created) - 1}),
         "every 409 is a problem document with the code in_progress": {a.code() for a in refused} <= {"in_progress"},
-        "a later request gets the same answer, as a replay": (late.status, late.replayed) == (201, "true")
+        "a later request gets the same response, as a replay": (late.status, late.replayed) == (201, "true")
         and {late.body} == bodies,
-        "the ledger has one row, of the charge that was answered": [{row} for row in rows]
+        "the ledger has one row, for the charge in the response": [{row} for row in rows]
         == [{json.loads(body)["charge_id"] for body in bodies}],
     }
     return [check for check, holds in checks.items() if not holds]
 
 
 def check(address, endpoint):
-    """Whether one round had one effect, and how many of its requests were refused."""
+    """Runs a round, and returns whether it had one effect and how many of its requests were refused."""
     client = Client(address)
     answers = client.charge_at_once()
     late = client.charge()
@@ -156,19 +156,19 @@ def check(address, endpoint):
     statuses = Counter(answer.status for answer in answers)
     found = failures(answers, late, rows)
     counts = ", ".join(f"{number} × {status}" for status, number in sorted(statuses.items()))
-    print(f"{REQUESTS} requests at once: {counts}; rows in the ledger: {len(rows)}", flush=True)
+    print(f"{REQUESTS} concurrent requests: {counts}; rows in the ledger: {len(rows)}", flush=True)
     for failure in found:
-        print(f"not so: {failure}", file=sys.stderr)
+        print(f"failed: {failure}", file=sys.stderr)
     for answer in {answer.status: answer for answer in answers if answer.status not in (201, 409)}.values():
-        print(f"an answer of {answer.status}: {answer.body.decode(errors='replace')}", file=sys.stderr)
+        print(f"a response with status {answer.status}: {answer.body.decode(errors='replace')}", file=sys.stderr)
     return not found, statuses[409]
 
 
 @contextmanager
 def watched(env, log):
-    """The address at which cargo lambda watch serves the function, until the block is left."""
+    """Runs cargo lambda watch until the block ends. The value is the address at which it serves the function."""
     env = {**env, "PATH": path_with(install("cargo-lambda"))}
-    # As cargo lambda watch builds it, so that it finds nothing left to do.
+    # The same build as that of cargo lambda watch, which then has nothing left to do.
     must(["cargo", "build", "--quiet", "--package", "functions", "--bin", "charges"], cwd=ROOT)
     port = free_port()
     command = functions.watch(port, "--ignore-changes", "--package", "functions", "--concurrency", str(INSTANCES))
@@ -193,7 +193,7 @@ def main():
     if not all(held for held, _ in rounds):
         sys.exit(f"the functions' log is {LOG}")
     if not any(refused for _, refused in rounds):
-        sys.exit("no request met another one: this shows nothing")
+        sys.exit("no requests overlapped, so this shows nothing")
     print(f"each round of {REQUESTS} concurrent requests had one effect")
 
 

@@ -1,6 +1,6 @@
 """Builds and runs the demo: python3 -m tools.scenarios.demo
 
-STORE names where its functions keep their claims: dynamodb, postgres or redis.
+STORE selects the store of its functions: dynamodb, postgres or redis.
 """
 
 import os
@@ -12,7 +12,7 @@ from tools.lib import builds
 from tools.lib.common import exit_on_signals, install, path_with, run, say
 
 FUNCTIONS = ("orders", "payouts", "charges")
-# The server behind each store. DynamoDB is a part of the demo.
+# The server of each store. DynamoDB is part of the demo.
 SERVERS = {"dynamodb": [], "postgres": ["postgres"], "redis": ["valkey"]}
 
 
@@ -23,7 +23,7 @@ def main():
     exit_on_signals()
     say("the demo sends duplicate, failing and poisonous deliveries through three functions, for 30 seconds")
     features = [] if store == "dynamodb" else ["--features", f"functions/{store},local-stack/{store}"]
-    # Meanwhile; what fails is said again below.
+    # In the background. A failure is reported again below.
     threading.Thread(target=install, args=["lambda-emulator"], daemon=True).start()
     what = "building them; the first time 2 to 4 minutes on two cores"
     programs = builds.programs(what, ["-p", "functions", "-p", "local-stack", *features], ["demo", *FUNCTIONS])

@@ -1,7 +1,7 @@
-"""Scenarios on a deployed template.yaml, wherever that is.
+"""Scenarios on a deployed template.yaml, on any endpoint.
 
-Duplicate and failing orders and payouts go through the queues and event source mappings, a retried charge through the REST API. The
-ledger then shows how often each operation was executed, and in which order.
+They send duplicate and failing orders and payouts through the queues and event source mappings, and a retried charge through the REST
+API. The ledger then shows the number and the order of each operation's executions.
 """
 
 import json
@@ -26,9 +26,9 @@ class Checks:
 
 
 class Stack:
-    """The deployed stack: a subclass knows where its API is and where its functions' metrics are."""
+    """The deployed stack. Subclasses provide its API's URL and its functions' metrics."""
 
-    # Longest time until a queue is empty, in seconds.
+    # The maximum time until a queue is empty, in seconds.
     patience = 60
 
     def __init__(self, session, name, endpoint=None):
@@ -40,15 +40,15 @@ class Stack:
         self.outputs = {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
     def api(self):
-        """The URL of the REST API's stage."""
+        """Returns the URL of the REST API's stage."""
         raise NotImplementedError
 
     def metrics(self):
-        """The metrics that the functions of queues have written, parsed."""
+        """Returns the parsed metrics of the functions behind queues."""
         raise NotImplementedError
 
     def prepare(self):
-        """Lets the queues' functions simulate failures, which the template never does, and redelivers after seconds."""
+        """Lets the functions behind queues simulate failures, unlike the template, and shortens the redelivery to seconds."""
         for part in ("Orders", "Payouts"):
             name = self.outputs[f"{part}FunctionName"]
             variables = self.functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
@@ -60,7 +60,7 @@ class Stack:
             )
 
     def owns(self, alarm):
-        """Whether an alarm of the account is about this stack's functions and queues."""
+        """Returns whether an alarm of the account is for this stack's functions and queues."""
         names = [self.outputs[f"{part}FunctionName"] for part in ("Orders", "Payouts", "Charges")]
         names += [url.rsplit("/", 1)[1] for name, url in self.outputs.items() if name.endswith("Url") and "/" in url]
         return any(dimension["Value"] in names for dimension in alarm["Dimensions"])
@@ -69,22 +69,22 @@ class Stack:
         self.sqs.send_message(QueueUrl=self.outputs[queue], MessageBody=json.dumps(body), **options)
 
     def messages(self, queue):
-        """How many messages a queue holds, those in flight included."""
+        """Returns the number of messages in a queue, including those in flight."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         found = self.sqs.get_queue_attributes(QueueUrl=self.outputs[queue], AttributeNames=names)["Attributes"]
         return sum(int(found[name]) for name in names)
 
     def rows(self):
-        """The ledger: a row for each execution, in their order."""
+        """Returns the rows of the ledger, one per execution, in order."""
         rows = self.ledger_table(self.outputs["LedgerTableName"]).scan(ConsistentRead=True)["Items"]
         return sorted(rows, key=lambda row: row["at"])
 
     def ledger(self):
-        """How many executions the ledger shows for each operation's key."""
+        """Returns the number of executions per operation key."""
         return Counter(row["key"] for row in self.rows())
 
     def request(self, method, path, body=None, headers=()):
-        """Status, headers and body of one call of the REST API."""
+        """Calls the REST API, and returns the status, headers and body of the response."""
         request = urllib.request.Request(self.api() + path, body, dict(headers), method=method)
         try:
             response = urllib.request.urlopen(request, timeout=30)
@@ -95,7 +95,7 @@ class Stack:
 
 
 def test_orders(stack, check):
-    say("orders: two, one of them sent twice, the other failing at its first delivery")
+    say("orders: two, of which one is sent twice and the other fails on its first delivery")
     plain = {"order_id": str(uuid.uuid4()), "customer_id": "customer-17", "amount_cents": 4990, "currency": "EUR"}
     failing = {**plain, "order_id": str(uuid.uuid4()), "simulate": {"outcome": "transient", "until_receive": 1}}
     for order in (plain, failing, plain):
@@ -109,7 +109,7 @@ def test_orders(stack, check):
 
 
 def test_payouts(stack, check):
-    say("payouts: two to one seller, the first failing at first and sent twice, and one to another seller")
+    say("payouts: two to one seller, of which the first is sent twice and fails at first, and one to another seller")
     names = {}
 
     def payout(name, seller, **more):
@@ -119,7 +119,7 @@ def test_payouts(stack, check):
 
     first = payout("first", "seller-17", simulate={"outcome": "transient", "until_receive": 1})
     for body in (first, payout("second", "seller-17"), first, payout("another", "seller-23")):
-        # An id of its own for each send: the queue takes the repeated one for a new message, as after 5 minutes.
+        # A unique id per send, so that the queue accepts the repeated one as a new message, as after 5 minutes.
         stack.send("PayoutsQueueUrl", body, MessageGroupId=body["seller_id"], MessageDeduplicationId=str(uuid.uuid4()))
     wait_until(lambda: stack.messages("PayoutsQueueUrl") == 0, stack.patience)
     paid = [names[row["key"]] for row in stack.rows() if row["key"] in names]
@@ -129,7 +129,7 @@ def test_payouts(stack, check):
 
 
 def test_charges(stack, check):
-    say("charges: one, sent twice with the same Idempotency-Key")
+    say("charges: one, which is sent twice with the same Idempotency-Key")
     key = str(uuid.uuid4())
     customer = f"customer-{uuid.uuid4()}"
     body = json.dumps({"customer_id": customer, "amount_cents": 4990, "currency": "EUR"}).encode()
@@ -138,10 +138,10 @@ def test_charges(stack, check):
     second = stack.request("POST", "/charges", body, headers)
     check.equal("status of the charge", first[0], 201)
     check.equal("status of its retry", second[0], 201)
-    check.equal("both answers are equal", second[2] == first[2], True)
+    check.equal("both responses are equal", second[2] == first[2], True)
     check.equal("Idempotency-Replayed of the charge", first[1].get("Idempotency-Replayed"), None)
     check.equal("Idempotency-Replayed of its retry", second[1].get("Idempotency-Replayed"), "true")
-    # The ledger has the hash of the key.
+    # The ledger contains the hash of the key.
     charges = [row for row in stack.rows() if row["party_id"] == customer]
     check.equal("executions of the charge", len(charges), 1)
     check.equal("rows with the plain key", stack.ledger()[key], 0)
@@ -152,8 +152,8 @@ def test_charges(stack, check):
 
 
 def test_monitoring(stack, check):
-    """The alarms on the library's metrics have the dimensions that the functions of queues write."""
-    say("monitoring: alarms, and the metrics that the functions have written")
+    """Checks that the alarms on the library's metrics have the dimensions that the functions behind queues write."""
+    say("monitoring: alarms, and the metrics of the functions")
     written = {
         (line["_aws"]["CloudWatchMetrics"][0]["Namespace"], frozenset((name, line[name]) for name in ("Function", "Operation")))
         for line in stack.metrics()
@@ -167,7 +167,7 @@ def test_monitoring(stack, check):
         (alarm["Namespace"], frozenset((dimension["Name"], dimension["Value"]) for dimension in alarm["Dimensions"]))
         for alarm in of_library
     }
-    check.equal("functions of queues that have written metrics", len(written), 2)
+    check.equal("functions behind queues that have written metrics", len(written), 2)
     check.equal("metrics that no alarm reads", written - read, set())
 
 

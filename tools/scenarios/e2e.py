@@ -1,6 +1,6 @@
-"""The end-to-end test: deploys template.yaml onto MiniStack, a local AWS endpoint, and uses what was deployed.
+"""The end-to-end test, which deploys template.yaml to MiniStack, a local AWS endpoint, and runs the scenarios of deployed.py.
 
-The scenarios are those of deployed.py. Linux only: MiniStack runs the functions' binaries as processes of this machine.
+Linux only, because MiniStack runs the functions' binaries as processes of this machine.
 
 The functions are those that `make test` and `make demo` build. With --sam-build, `sam build` builds them, as for a deployment.
 """
@@ -26,10 +26,10 @@ WORK = ROOT / "target" / "e2e"
 ARCHITECTURE = {"x86_64": "x86_64", "aarch64": "arm64"}
 
 FUNCTIONS = ("orders", "payouts", "charges")
-# A function of the template, as sam build takes it.
+# A function of the template, as required by sam build.
 BUILT_BY_SAM = re.compile(r"    Metadata:\n      BuildMethod: rust-cargolambda\n      BuildProperties:\n        Binary: (\w+)\n    Properties:\n")
 
-# Quick to compile; make build uses the profile as it is in Cargo.toml.
+# Quick to compile. `make build` uses the unchanged profile of Cargo.toml.
 QUICK_RELEASE = {
     "CARGO_PROFILE_RELEASE_LTO": "off",
     "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
@@ -38,7 +38,7 @@ QUICK_RELEASE = {
 
 
 def local_aws(endpoint):
-    """An environment from which no AWS tool can reach a real account."""
+    """Returns an environment in which no AWS tool can reach a real account."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return {
         **env,
@@ -56,7 +56,7 @@ def local_aws(endpoint):
 
 
 def sam(arguments, env, log):
-    """Runs SAM; what it prints is shown only if it fails."""
+    """Runs SAM, and shows its output only if it fails."""
     with open(log, "w") as output:
         process = subprocess.run(["sam", *arguments], cwd=ROOT, env=env, stdout=output, stderr=subprocess.STDOUT)
     if process.returncode != 0:
@@ -65,25 +65,25 @@ def sam(arguments, env, log):
 
 def sam_build(env):
     say("building the functions for this machine (the first time some minutes)")
-    # A directory of its own, so that sam deploy by hand never finds a binary that was built to be quick to compile.
+    # A separate directory, so that a manual `sam deploy` never uses a binary that was built with little optimization.
     sam(["build", "--build-dir", WORK / "build", "--no-cached",
          "--parameter-overrides", f"Architecture={ARCHITECTURE[platform.machine()]}"],
-        # SAM looks for the binaries in target/, wherever Cargo is told to put them.
+        # SAM looks for the binaries in target/, regardless of Cargo's setting.
         {**env, **QUICK_RELEASE, "CARGO_TARGET_DIR": str(ROOT / "target")}, WORK / "build.log")
     return WORK / "build" / "template.yaml"
 
 
 def package():
-    """The template, with the functions that Cargo has built in the place of those that SAM would."""
+    """Returns the template with the functions that Cargo has built, instead of those that SAM would build."""
     programs = builds.programs("building the functions; the first time some minutes", ["-p", "functions"], FUNCTIONS)
     for function in FUNCTIONS:
         bootstrap = WORK / "package" / function / "bootstrap"
         bootstrap.parent.mkdir(parents=True, exist_ok=True)
-        # Without the names of functions it is a tenth of the size to upload.
+        # Without symbols, the upload has a tenth of the size.
         must(["strip", "-o", bootstrap, programs / function])
     text, count = BUILT_BY_SAM.subn(r"    Properties:\n      CodeUri: package/\1\n", (ROOT / "template.yaml").read_text())
     if count != len(FUNCTIONS) or "BuildMethod" in text:
-        sys.exit(f"template.yaml has not {len(FUNCTIONS)} functions that tools/scenarios/e2e.py knows")
+        sys.exit(f"template.yaml does not have {len(FUNCTIONS)} functions in the form that tools/scenarios/e2e.py expects")
     (WORK / "template.yaml").write_text(text)
     # Nested stacks.
     shutil.copytree(ROOT / "iac", WORK / "iac", dirs_exist_ok=True, ignore=shutil.ignore_patterns("terraform"))
@@ -110,7 +110,7 @@ class OnMiniStack(deployed.Stack):
         return f"{self.endpoint}/restapis/{self.outputs['ChargesApiId']}/live/_user_request_"
 
     def metrics(self):
-        """MiniStack keeps no output of functions that its API invokes."""
+        """Reads MiniStack's log, which lacks the output of functions that its API invokes."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{") and '"_aws"' in line]
 
 
@@ -122,10 +122,10 @@ def main():
         sys.exit("make e2e needs Linux on x86-64 or arm64")
     tools = [install(group) for group in ("sam", "ministack")]
     if Path(sys.prefix) != tools[0].parent:
-        # boto3 comes with SAM: go on in its environment.
+        # boto3 is part of SAM, so continue in its environment.
         os.execv(tools[0] / "python", [str(tools[0] / "python"), "-m", "tools.scenarios.e2e", *sys.argv[1:]])
     if "--sam-build" in sys.argv[1:]:
-        # First, as its Python is the one that has Zig.
+        # First, because its Python is the one with Zig.
         tools.insert(0, install("cargo-lambda"))
 
     started = time.monotonic()
@@ -138,7 +138,7 @@ def main():
 
     say("starting MiniStack")
     log = WORK / "ministack.log"
-    # The two listeners that are switched off would be open to the network.
+    # The two disabled listeners would be open to the network.
     ministack = {
         **env, "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "TMPDIR": str(WORK / "tmp"),
         "IOT_MTLS_ENABLED": "0", "SFTP_ENABLED": "0",
@@ -147,7 +147,7 @@ def main():
     with open(log, "w") as output:
         with Background(["ministack"], cwd=WORK, env=ministack, stdout=output, stderr=subprocess.STDOUT) as process:
             if not wait_until(lambda: answers(f"{endpoint}/_ministack/health"), 60, process):
-                sys.exit(f"MiniStack did not start; its log ends:\n{log.read_text()[-2000:]}")
+                sys.exit(f"MiniStack did not start; end of its log:\n{log.read_text()[-2000:]}")
             deploy(template, env)
             deployed.test_all(OnMiniStack(endpoint, env, log), check)
     seconds = round(time.monotonic() - started)

@@ -1,11 +1,12 @@
 """The end-to-end test on AWS: python3 -m tools.scenarios.e2e_aws PROFILE [REGION]
 
-Builds the functions with SAM, deploys template.yaml to the account of an AWS profile, in a stack of a new name, runs the scenarios of
-deployed.py, and denies the functions each permission in turn: an operation then waits or takes effect, and takes effect once when the
-permission is back. The stack is deleted however this ends. If everything passed, the README's status names the Region and the date.
+Builds the functions with SAM, deploys template.yaml to the account of an AWS profile, in a stack with a new name, and runs the
+scenarios of deployed.py. Then it denies the functions each permission in turn. An operation must wait or take effect, and must have
+taken effect once after the permission is restored. The stack is deleted in every case. If everything passed, the Region and the date
+are written to the README's status.
 
-It takes about half an hour. The stack has two queues, two tables that are billed by request, three functions and alarms; some hundred
-messages and requests and an hour of metrics cost less than 0.50 USD.
+It takes about half an hour. The stack has two queues, two on-demand tables, three functions and alarms. Some hundred messages and
+requests and an hour of metrics cost less than 0.50 USD.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from pathlib import Path
 from tools.lib.common import ROOT, exit_on_signals, install, must, path_with, say, wait_until
 from tools.scenarios import deployed
 
-# Changes of a role reach DynamoDB within seconds, and may take longer.
+# Changes of a role usually reach DynamoDB within seconds, but may take longer.
 PROPAGATION_S = 120
 POLICY = "lambda-once-e2e"
 STATUS = re.compile(r"^\*\*Status:\*\* (.*?)[Tt]ested on .*$", re.MULTILINE)
@@ -44,7 +45,7 @@ class OnAws(deployed.Stack):
         return self.functions.get_function_configuration(FunctionName=self.outputs[f"{part}FunctionName"])
 
     def lines(self, part, text, since_ms=0):
-        """The messages of a function's log that contain a text."""
+        """Returns the messages of a function's log that contain a text."""
         group = self.function(part)["LoggingConfig"]["LogGroup"]
         pages = self.logs.get_paginator("filter_log_events").paginate(
             logGroupName=group, filterPattern=f'"{text}"', startTime=since_ms
@@ -52,7 +53,7 @@ class OnAws(deployed.Stack):
         return [event["message"] for page in pages for event in page["events"]]
 
     def metrics(self):
-        """CloudWatch Logs takes some seconds to return what a function has printed."""
+        """Waits for the metrics, because CloudWatch Logs returns a function's output after some seconds."""
         found = lambda: [json.loads(line) for part in ("Orders", "Payouts") for line in self.lines(part, "_aws")]
         wait_until(lambda: len({line["Function"] for line in found()}) == 2, PROPAGATION_S, pause=5)
         return found()
@@ -61,7 +62,7 @@ class OnAws(deployed.Stack):
         return self.function(part)["Role"].rsplit("/", 1)[1]
 
     def allowed(self, part):
-        """The actions on the idempotency table that the template allows a function."""
+        """Returns the actions on the idempotency table that the template allows a function."""
         role, actions = self.role(part), set()
         for name in self.roles.list_role_policies(RoleName=role)["PolicyNames"]:
             document = self.roles.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
@@ -83,10 +84,10 @@ class OnAws(deployed.Stack):
 
 
 def test_permissions_of_orders(stack, check):
-    """Ten orders and one that fails at first use each action: claims and outcomes in batches and alone, and a release."""
+    """Ten orders and one that fails at first use every action: batched and single claims and outcomes, and a release."""
     actions = stack.allowed("Orders")
     check.equal("actions that the template allows the orders", len(actions), 7)
-    # Longer than a denial is looked for, so that no order is dead-lettered meanwhile.
+    # Longer than the wait for a denial, so that no order is dead-lettered meanwhile.
     stack.sqs.set_queue_attributes(QueueUrl=stack.outputs["OrdersQueueUrl"], Attributes={"VisibilityTimeout": "45"})
     for action in actions:
         say(f"orders without {action}")
@@ -99,10 +100,10 @@ def test_permissions_of_orders(stack, check):
                 stack.send("OrdersQueueUrl", body)
             denied = f"not authorized to perform: {action}"
             is_seen = wait_until(lambda: stack.lines("Orders", denied, since_ms), PROPAGATION_S, pause=5)
-            say(f"the log {'names' if is_seen else 'does not name'} the denied action")
+            say(f"the log {'contains' if is_seen else 'does not contain'} the denied action")
             # Without it nothing is claimed. Whether the others are used depends on how SQS batches the messages.
             if action == "dynamodb:UpdateItem":
-                check.equal(f"{action} is denied, and the log names it", is_seen, True)
+                check.equal(f"{action} is denied, and the log contains it", is_seen, True)
             ledger = stack.ledger()
             check.equal(f"orders that took effect twice without {action}",
                         sum(ledger[body["order_id"]] > 1 for body in orders), 0)
@@ -114,7 +115,7 @@ def test_permissions_of_orders(stack, check):
 
 
 def test_permissions_of_charges(stack, check):
-    """A charge without the permission is refused or made, and a retry with it finds one charge."""
+    """Without the permission a charge is refused or made. A retry with the permission finds one charge."""
     actions = stack.allowed("Charges")
     check.equal("actions that the template allows the charges", len(actions), 3)
     for action in actions:
@@ -126,18 +127,18 @@ def test_permissions_of_charges(stack, check):
         with stack.denying("Charges", action):
             time.sleep(15)
             check.equal(f"status without {action} is 201, 409 or 503", send() in (201, 409, 503), True)
-        check.equal(f"the retry with {action} is answered", wait_until(lambda: send() == 201, PROPAGATION_S, pause=5), True)
+        check.equal(f"the retry with {action} succeeds", wait_until(lambda: send() == 201, PROPAGATION_S, pause=5), True)
         check.equal("executions of the charge", len([row for row in stack.rows() if row["party_id"] == customer]), 1)
 
 
 def write_status(region):
-    """Replaces the line of the README that says where it was tested."""
+    """Replaces the status line of the README, which contains the tested Region and date."""
     readme = ROOT / "README.md"
     today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
     line = rf"**Status:** \1Tested on AWS ({region}, {today}), {TESTED}."
     text, count = STATUS.subn(line, readme.read_text())
     if count != 1:
-        sys.exit("the README has no line of its status")
+        sys.exit("the README has no status line")
     readme.write_text(text)
     say(f"README.md: {STATUS.search(text)[0]}")
 
@@ -149,16 +150,16 @@ def main():
     profile, *region = sys.argv[1:]
     tools = [install(group) for group in ("cargo-lambda", "sam")]
     if Path(sys.prefix) != tools[1].parent:
-        # boto3 comes with SAM: go on in its environment.
+        # boto3 is part of SAM, so continue in its environment.
         os.execv(tools[1] / "python", [str(tools[1] / "python"), "-m", "tools.scenarios.e2e_aws", *sys.argv[1:]])
     import boto3
 
     session = boto3.Session(profile_name=profile, region_name=region[0] if region else None)
     if not session.region_name:
-        sys.exit(f"the profile {profile} has no Region: name one")
+        sys.exit(f"the profile {profile} has no Region; specify one")
     account = session.client("sts").get_caller_identity()["Account"]
     name = f"lambda-once-e2e-{uuid.uuid4().hex[:8]}"
-    say(f"account {account}, {session.region_name}: the stack {name} is deployed, and deleted at the end")
+    say(f"account {account}, {session.region_name}: deploying the stack {name}, which is deleted at the end")
     where = ["--profile", profile, "--region", session.region_name]
     env = {**os.environ, "PATH": path_with(*tools), "CARGO_TARGET_DIR": str(ROOT / "target"), "SAM_CLI_TELEMETRY": "0"}
     check = deployed.Checks()

@@ -1,8 +1,8 @@
 """Opens the report of `make demo` in a headless Chromium: python3 -m tools.scenarios.report [--required | --picture]
 
-It checks that each recorded event has its mark, that marks explain themselves to the pointer and the keyboard, and that
-the page fits 400 pixels and has both colour schemes. --picture writes the chart in docs/. Without a browser or a report it
-is skipped, unless it is --required.
+It checks that each recorded event has a mark, that pointer and keyboard show the explanation of a mark, and that the page fits
+400 pixels and has both color schemes. --picture writes the chart in docs/. Without a browser or a report the check is skipped, or
+fails with --required.
 """
 
 import struct
@@ -21,17 +21,17 @@ PICTURES = {"light": ROOT / "docs" / "demo-report.svg", "dark": ROOT / "docs" / 
 # The scenario in the picture.
 SCENARIO = "orders"
 MOST_BYTES = 150_000
-# Blink's number of each scheme, and the colour of the page in it.
+# Blink's number of each scheme, and the color of the page in it.
 SCHEMES = {"light": (1, (255, 255, 255)), "dark": (0, (13, 17, 23))}
-# A page without charts has fewer lines of pixels that differ.
+# A page without charts has fewer distinct lines of pixels.
 FEWEST_LINES = 300
 
 
 def failures(read):
-    """What is not as it should be, at one width."""
+    """Returns the failed checks at one width."""
     doubles = read["events"].get("double", 0)
     checks = {
-        "each kind of event has as many marks": read["marks"] == read["events"],
+        "each kind of event has the right number of marks": read["marks"] == read["events"],
         "there are no other marks": read["all"] == sum(read["events"].values()),
         "each event is in a table": read["tableRows"] == sum(read["events"].values()),
         "the ledger is complete": read["ledger"][0] == read["ledger"][1] > 0,
@@ -41,8 +41,8 @@ def failures(read):
         "nothing is wider than the page": read["overflow"] <= 0,
         "each chart is one stop of the Tab key": read["stops"] == read["charts"],
         "the mark with the focus is explained": explains(read["focused"]),
-        "an arrow key goes to the next mark": explains(read["moved"]) and read["moved"]["label"] != read["focused"]["label"],
-        "another goes to the next row": explains(read["down"]) and read["down"]["row"] != read["moved"]["row"],
+        "an arrow key moves to the next mark": explains(read["moved"]) and read["moved"]["label"] != read["focused"]["label"],
+        "another arrow key moves to the next row": explains(read["down"]) and read["down"]["row"] != read["moved"]["row"],
         "Escape hides the explanation": read["escaped"]["tip"] is None,
         "the mark under the pointer is explained": explains(read["hovered"]),
     }
@@ -50,13 +50,13 @@ def failures(read):
 
 
 def explains(shown):
-    """Whether the explanation that is shown is the mark's label."""
+    """Returns whether the shown explanation is the mark's label."""
     words = [text.replace(".", "").split() for text in (shown["tip"] or "", shown["label"])]
     return bool(words[0]) and "".join(words[0]) == "".join(words[1])
 
 
 def screenshot_failures(browser, url):
-    """What is wrong with the page as it looks in each colour scheme."""
+    """Returns the problems of the page's appearance in each color scheme."""
     wrong = []
     for scheme, (number, colour) in SCHEMES.items():
         with tempfile.TemporaryDirectory() as directory:
@@ -74,7 +74,7 @@ def screenshot_failures(browser, url):
 
 
 def pixels(png):
-    """The first pixel of a PNG, and how many of its lines differ from the one above them."""
+    """Returns the first pixel of a PNG, and the number of its distinct lines."""
     at, data = 8, b""
     while at < len(png):
         (size,), kind = struct.unpack(">I", png[at : at + 4]), png[at + 4 : at + 8]
@@ -86,10 +86,10 @@ def pixels(png):
         at += size + 12
     samples = {2: 3, 6: 4}[colours]
     if depth != 8:
-        sys.exit(f"a screenshot with {depth} bits a sample")
+        sys.exit(f"a screenshot with {depth} bits per sample")
     raw = zlib.decompress(data)
     stride = width * samples + 1
-    # Every filter leaves the first pixel as it is.
+    # Every filter leaves the first pixel unchanged.
     lines = {raw[line * stride : (line + 1) * stride] for line in range(height)}
     return tuple(raw[1:4]), len(lines)
 
@@ -99,7 +99,7 @@ def write_pictures(browser, url):
     for scheme, path in PICTURES.items():
         svg = read[scheme] + "\n"
         if len(svg) > MOST_BYTES:
-            sys.exit(f"the picture has {len(svg)} bytes, {MOST_BYTES} at most")
+            sys.exit(f"the picture has {len(svg)} bytes, at most {MOST_BYTES} are allowed")
         path.write_text(svg)
         print(f"{path.relative_to(ROOT)}: {len(svg)} bytes")
 
@@ -112,7 +112,7 @@ def main():
     if browser is None:
         return
     if not REPORT.is_file():
-        message = "there is no report: `make demo` writes it"
+        message = "there is no report; `make demo` writes it"
         if arguments:
             sys.exit(message)
         say(f"skipped: {message}")
@@ -128,10 +128,10 @@ def main():
         found += [failure for at_width in read for failure in failures(at_width)]
         found += screenshot_failures(browser, f"{url}report.html")
     for failure in found:
-        print(f"not so: {failure}", file=sys.stderr)
+        print(f"failed: {failure}", file=sys.stderr)
     if found:
         sys.exit(1)
-    print(f"the demo's report shows each of its {read[0]['all']} events, to pointer and keyboard, at two widths and in both colour schemes")
+    print(f"the demo's report shows each of its {read[0]['all']} events, by pointer and keyboard, at two widths and in both color schemes")
 
 
 if __name__ == "__main__":

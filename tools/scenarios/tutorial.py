@@ -1,9 +1,10 @@
 """Follows docs/getting-started.md: python3 -m tools.scenarios.tutorial [--all]
 
-Every `sh` block is executed by one shell, in its order, and each line of the `text` block after it must be in what it prints; `…` stands for
-any text. A comment before a block excepts it: `<!-- not run: REASON -->` has the shell parse it only, `<!-- slow -->` leaves it to --all.
+A single shell executes every `sh` block in order. Its output must contain each line of the following `text` block, where `…` matches any
+text. A comment before a block changes this. With `<!-- not run: REASON -->` the block is only parsed, and with `<!-- slow -->` it is
+executed only with --all.
 
-The function is built in target/, and with the versions in Cargo.lock. The ports on the page are replaced by free ones.
+The function is built in target/, with the versions in Cargo.lock. The ports on the page are replaced by free ones.
 """
 
 import os
@@ -20,12 +21,12 @@ from tools.lib.common import ROOT, Background, exit_on_signals, free_port, insta
 
 PAGE = ROOT / "docs" / "getting-started.md"
 BLOCK = re.compile(r"(?:^<!-- (?P<mark>not run: [^\n]+|slow) -->\n)?^```(?P<kind>sh|text)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-# Of one block, in seconds. The first build of the function takes most of it.
+# The timeout of a block, in seconds. The first build of the function takes most of it.
 TIMEOUT_S = 1500
 LISTENS_S = 60
-# The command for the embedded DynamoDB, which the tests have built.
+# The command that runs the embedded DynamoDB, which the tests have built.
 DYNAMODB = 'cargo run --manifest-path "$LAMBDA_ONCE/Cargo.toml" -p local-stack --bin local-dynamodb'
-# Ends the output of a block, with its exit code.
+# The end of a block's output, followed by its exit code.
 END = "end of the block:"
 
 
@@ -33,12 +34,12 @@ class Block(NamedTuple):
     line: int
     commands: str
     mark: str | None
-    # Lines that must be in what it prints.
+    # The lines that its output must contain.
     expected: list[str]
 
 
 def blocks(page):
-    """The shell's blocks of a page."""
+    """Returns the shell blocks of a page."""
     found = []
     for match in BLOCK.finditer(page):
         line = page.count("\n", 0, match.start("text"))
@@ -52,18 +53,18 @@ def blocks(page):
 
 
 def pattern(line):
-    """Matches a printed line, or a part of it."""
+    """Returns a pattern that matches a printed line, or a part of it."""
     return ".*".join(re.escape(part.strip()) for part in line.split("…"))
 
 
 def replaced(text, old, new):
     if old not in text:
-        sys.exit(f"{PAGE.name} has no {old!r} any more")
+        sys.exit(f"{PAGE.name} no longer contains {old!r}")
     return text.replace(old, new)
 
 
 def local(page, ports, dynamodb):
-    """The page with the ports that are free, and the embedded DynamoDB as it is built."""
+    """Returns the page with free ports, and with the embedded DynamoDB that was built."""
     page = replaced(page, f"{DYNAMODB} 8000", f"{dynamodb} {ports['dynamodb']}")
     listening = f"--invoke-address 127.0.0.1 --invoke-port {ports['lambda']}"
     page = replaced(page, "cargo lambda watch", f"cargo lambda watch {listening}")
@@ -71,16 +72,16 @@ def local(page, ports, dynamodb):
 
 
 class Shell:
-    """A shell that keeps directory, variables and jobs from block to block."""
+    """A shell that keeps its directory, variables and jobs between blocks."""
 
     def __init__(self, process, output):
         self.process = process
         self.output = output
 
     def run(self, commands):
-        """The exit code of these commands, of which the first that fails is the last, and what they print."""
+        """Runs these commands up to the first failure, and returns the exit code and the output."""
         begin = self.output.stat().st_size
-        # In the shell itself, as later blocks need their directory, variables and jobs.
+        # In the shell itself, because later blocks need the directory, variables and jobs.
         self.process.stdin.write(f"set -e; trap 'echo \"{END} $?\"' EXIT\n{commands}\ntrap - EXIT; set +e; echo '{END} 0'\n")
         self.process.stdin.flush()
         ended = lambda: re.search(rf"^{END} (\d+)$", self.printed(begin), re.MULTILINE)
@@ -94,13 +95,13 @@ class Shell:
 
 
 def listening(ports):
-    """Commands that wait for what a block has started."""
+    """Returns commands that wait until these ports accept connections."""
     waits = (f"until (: < /dev/tcp/127.0.0.1/{port}) 2> /dev/null; do sleep 0.1; done" for port in ports)
     return "\n".join(f"timeout {LISTENS_S} bash -c '{wait}'" for wait in waits)
 
 
 def parse(block):
-    """Ends this program if the shell does not understand the block."""
+    """Exits if the shell cannot parse the block."""
     done = subprocess.run(["bash", "-n"], input=block.commands, text=True, capture_output=True)
     if done.returncode:
         sys.exit(f"{PAGE.name}:{block.line}: {done.stderr}")
@@ -127,14 +128,14 @@ def follow(page, ports, folder, env, with_slow):
                 code, printed = shell.run(commands)
                 missing = [line for line in block.expected if not re.search(pattern(line), printed)]
                 if code or missing:
-                    reason = f"exit code {code}" if code else f"it does not print {missing}"
+                    reason = f"exit code {code}" if code else f"the output lacks {missing}"
                     sys.exit(f"{PAGE.name}:{block.line}: {reason}\n{block.commands}\n{printed}")
                 print(f"ok    line {block.line}: {block.commands.splitlines()[0]}", flush=True)
                 prepare(folder, ports)
 
 
 def prepare(folder, ports):
-    """Gives the new function the library's versions, and its own port of DynamoDB."""
+    """Gives the new function the library's versions, and the port of DynamoDB."""
     manifest, lock, variables = (folder / "orders" / name for name in ("Cargo.toml", "Cargo.lock", "local.env"))
     if manifest.is_file() and "[dev-dependencies]" in manifest.read_text():
         text = variables.read_text()
@@ -154,7 +155,7 @@ def main():
         **os.environ,
         "PATH": path_with(install("cargo-lambda"), install("sam")),
         "CARGO_TARGET_DIR": str(builds.TARGET),
-        # As the workspace has it, which is quicker to build.
+        # The same as in the workspace, which is quicker to build.
         "CARGO_PROFILE_DEV_DEBUG": "false",
         "CARGO_INCREMENTAL": "0",
         "SAM_CLI_TELEMETRY": "0",

@@ -1,6 +1,6 @@
 """Runs the functions under cargo lambda watch with an embedded DynamoDB: python3 -m tools.scenarios.watch [WATCH OPTION ...]
 
-Both stop at Ctrl-C. The tables start empty each time.
+Both stop on Ctrl-C. The tables are empty at each start.
 """
 
 import socket
@@ -13,7 +13,7 @@ CARGO_LAMBDA_PORT = 9000
 
 
 def invoke_port():
-    """The port that cargo lambda uses by default, or a free one if that is taken."""
+    """Returns cargo lambda's default port, or a free one if that is in use."""
     with socket.socket() as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -30,10 +30,10 @@ def main():
     with functions.dynamodb(programs / "local-dynamodb") as env:
         env["PATH"] = path_with(install("cargo-lambda"))
         port = invoke_port()
-        # Named, because cargo lambda invoke tries [::1] otherwise.
+        # Without the address, cargo lambda invoke tries [::1].
         address = f"--invoke-address 127.0.0.1 --invoke-port {port}"
         endpoint = env["AWS_ENDPOINT_URL_DYNAMODB"]
-        say(f"DynamoDB at {endpoint}; functions at http://127.0.0.1:{port}, each built at its first invocation. Try:")
+        say(f"DynamoDB at {endpoint}; functions at http://127.0.0.1:{port}, each built on its first invocation. Try:")
         invoke = ".venv/cargo-lambda/bin/cargo-lambda lambda invoke"
         for function, file in (("orders", "sqs-batch"), ("payouts", "sqs-fifo")):
             say(f"  {invoke} {function} {address} --data-file events/{file}.json")

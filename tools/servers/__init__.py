@@ -1,16 +1,16 @@
-"""Real servers for tests, without root, Docker or an account: installed below .venv/ and target/, stopped when their block is left.
+"""Real servers for tests, without root, Docker or an account. They are installed below .venv/ and target/, and stop when their block ends.
 
 Each is a context manager whose value has a `url`.
 
-| name           | what                                    | where programs find it       |
-|----------------|-----------------------------------------|------------------------------|
-| dynamodb       | DynamoDB Local                          | DYNAMODB_ENDPOINT            |
-| valkey         | Valkey                                  | REDIS_URL                    |
-| valkey-cluster | three nodes of Valkey, without replicas | REDIS_CLUSTER_URL, by commas |
-| postgres       | PostgreSQL 16                           | POSTGRES_URL                 |
+| name           | server                              | environment variable               |
+|----------------|-------------------------------------|------------------------------------|
+| dynamodb       | DynamoDB Local                      | DYNAMODB_ENDPOINT                  |
+| valkey         | Valkey                              | REDIS_URL                          |
+| valkey-cluster | three Valkey nodes without replicas | REDIS_CLUSTER_URL, comma-separated |
+| postgres       | PostgreSQL 16                       | POSTGRES_URL                       |
 
-One whose variable is set already is not started. VALKEY_BINARY (valkey-server or redis-server) and POSTGRES_BINARIES (a
-directory) name other programs to start.
+A server whose variable is already set is not started. VALKEY_BINARY (valkey-server or redis-server) and POSTGRES_BINARIES
+(a directory) select other programs.
 """
 
 import os
@@ -32,7 +32,7 @@ NAMED = {
 
 
 def fetch(names=NAMED):
-    """Installs what these servers need."""
+    """Installs the programs of these servers."""
     for name in names:
         variable, server = NAMED[name]
         if not os.environ.get(variable):
@@ -41,7 +41,7 @@ def fetch(names=NAMED):
 
 @contextmanager
 def started(names=NAMED):
-    """The environment in which programs find these servers, which run until the block is left."""
+    """Runs these servers until the block ends. The value is the environment in which programs find them."""
     env = dict(os.environ)
     with ExitStack() as running:
         for name in names:

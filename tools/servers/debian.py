@@ -1,4 +1,4 @@
-"""Servers of Debian 12, unpacked below target/ by an ordinary user: nothing is installed on the machine."""
+"""Servers from Debian 12, unpacked below target/ by an ordinary user. Nothing is installed on the machine."""
 
 import platform
 import shutil
@@ -26,7 +26,7 @@ PROGRAMS = (
     "usr/lib/postgresql/15/bin/postgres",
     "usr/sbin/pgbouncer",
 )
-# Root would download as a user who cannot write here. The hooks, which containers have, empty the machine's own cache.
+# Otherwise root would download as a user without write permission here, and the hooks in containers would clear the machine's cache.
 SETTINGS = """
 Dir::State::Lists "{directory}/lists";
 Dir::Cache "{directory}/cache";
@@ -36,7 +36,7 @@ APT::Sandbox::User "root";
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
 """
-# A program that finds its libraries wherever the tree stands.
+# A launcher that finds the libraries relative to itself.
 LAUNCHER = """#!/bin/sh
 home=${{0%/*}}/..
 LD_LIBRARY_PATH="$home/{libraries}" exec "$home/{program}" "$@"
@@ -44,7 +44,7 @@ LD_LIBRARY_PATH="$home/{libraries}" exec "$home/{program}" "$@"
 
 
 def unavailable():
-    """Why this machine cannot run them; None if it can."""
+    """Returns the reason why this machine cannot run them, or None if it can."""
     try:
         system = platform.freedesktop_os_release()
     except OSError:
@@ -58,12 +58,12 @@ def unavailable():
 
 
 def fetch():
-    """Downloads and unpacks the servers, unless they are there. Returns where: the programs are in bin/."""
+    """Downloads and unpacks the servers unless they exist. Returns their directory, with the programs in bin/."""
     if HOME.is_dir():
         return HOME
     if reason := unavailable():
         sys.exit(reason)
-    say("fetching Redis, PostgreSQL and PgBouncer of Debian 12 (once; 45 MB)")
+    say("fetching Redis, PostgreSQL and PgBouncer from Debian 12 (once; 45 MB)")
     DOWNLOADS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=DOWNLOADS) as work:
         work = Path(work)
@@ -71,7 +71,7 @@ def fetch():
         tree = work / "tree"
         for package in work.glob("*.deb"):
             must(["dpkg-deb", "--extract", package, tree])
-        # The compiler of queries needs LLVM, 24 MB. Where it is absent, PostgreSQL does without.
+        # The query compiler needs LLVM, which has 24 MB. PostgreSQL works without it.
         (tree / "usr/lib/postgresql/15/lib/llvmjit.so").unlink()
         for program in PROGRAMS:
             launcher(tree, program)
@@ -82,7 +82,7 @@ def fetch():
 
 
 def download(directory):
-    """With lists of packages of its own: those of the machine may be old or absent, and only root can renew them."""
+    """Downloads the packages with separate package lists. Those of the machine may be old or absent, and only root can update them."""
     for part in ("lists/partial", "cache/archives/partial"):
         (directory / part).mkdir(parents=True)
     (directory / "apt.conf").write_text(SETTINGS.format(directory=directory))
@@ -98,4 +98,4 @@ def launcher(tree, program):
     path.write_text(LAUNCHER.format(libraries=libraries, program=program))
     path.chmod(0o755)
     if (tried := subprocess.run([path, "--version"], capture_output=True, text=True)).returncode != 0:
-        sys.exit(f"{path.name} of Debian 12 does not run here: {tried.stderr.strip()}")
+        sys.exit(f"{path.name} from Debian 12 does not run here: {tried.stderr.strip()}")

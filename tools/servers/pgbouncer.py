@@ -4,7 +4,7 @@ from . import debian
 from .postgres import USER, accepts
 from .process import Server
 
-# Far fewer connections to the server than the tests open: one that is used twice is rarely the same.
+# Far fewer server connections than the tests open, so that consecutive uses rarely get the same one.
 SETTINGS = {
     "pool_mode": "transaction",
     "default_pool_size": 4,
@@ -16,7 +16,7 @@ SETTINGS = {
 
 
 class PgBouncer(Server):
-    """PgBouncer 1.18 of Debian 12, in front of a PostgreSQL that runs. It too refuses to run as root."""
+    """PgBouncer 1.18 from Debian 12, in front of a running PostgreSQL. It also refuses to run as root."""
 
     is_unprivileged = True
 

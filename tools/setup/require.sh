@@ -1,6 +1,6 @@
 #!/bin/sh
-# Names what this machine lacks, one line each, with the package that brings it: tools/setup/require.sh
-# POSIX sh, because anything else may be what is missing. PYTHON names another one.
+# Prints the missing prerequisites, one per line, with the packages that provide them: tools/setup/require.sh
+# POSIX sh, because everything else may be missing. PYTHON selects another interpreter.
 missing=0
 
 lacks() {

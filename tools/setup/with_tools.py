@@ -1,6 +1,6 @@
 """Runs a command with groups of tools on its PATH: python3 -m tools.setup.with_tools GROUP ... -- COMMAND [ARGUMENT ...]
 
-A group is a file tools/setup/requirements/GROUP.txt. It is installed into .venv/GROUP first, unless it is there.
+A group is a file tools/setup/requirements/GROUP.txt. It is installed into .venv/GROUP first unless it exists.
 """
 
 import os

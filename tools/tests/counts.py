@@ -1,4 +1,4 @@
-"""How many cases the random tests take in a nightly; their own defaults are quicker."""
+"""The numbers of cases of the random tests in a nightly run. Their defaults are quicker."""
 
 ALL = {
     "CONFORMANCE_ROUNDS": "100",

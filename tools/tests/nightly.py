@@ -1,7 +1,7 @@
-"""Runs what CI leaves out: python3 -m tools.tests.nightly [--list] [PART ...]
+"""Runs the checks that CI omits: python3 -m tools.tests.nightly [--list] [PART ...]
 
-Each part takes at most 80 minutes on two cores. What has passed for this commit is remembered in target/nightly/ and not run
-again, so that whoever is interrupted goes on where they were. The last lines are a table of all parts.
+Each part takes at most 80 minutes on two cores. Parts that have passed for this commit are recorded in target/nightly/ and not repeated,
+so that an interrupted run can be resumed. The last lines are a table of all parts.
 """
 
 import hashlib
@@ -23,20 +23,20 @@ def plants(part):
 
 
 PARTS = {
-    "features": (module("tools.checks.features", "--all"), "every feature alone, and AWS-LC"),
+    "features": (module("tools.checks.features", "--all"), "each feature alone, and AWS-LC"),
     "test-all": (["make", "test-all"], "ten times the random cases"),
     "test-servers": (["make", "test-servers"], "Redis 7.0, PostgreSQL 15 and 18, PgBouncer, the consumer killed 20 times"),
-    "stress": (["make", "stress"], "100,000 random plans of batches, of a new seed"),
-    "bugs-1": (plants("1/4"), "bugs planted in the sources"),
-    "bugs-2": (plants("2/4"), "the same"),
-    "bugs-3": (plants("3/4"), "the same"),
-    "bugs-4": (plants("4/4"), "the same"),
-    "instructions": (["make", "instructions"], "instructions of the hot paths"),
+    "stress": (["make", "stress"], "100,000 random plans of batches, with a new seed"),
+    "bugs-1": (plants("1/4"), "mutation tests, first quarter"),
+    "bugs-2": (plants("2/4"), "second quarter"),
+    "bugs-3": (plants("3/4"), "third quarter"),
+    "bugs-4": (plants("4/4"), "fourth quarter"),
+    "instructions": (["make", "instructions"], "instruction counts of the hot paths"),
     "sizes": (["make", "sizes"], "sizes of functions in the release profile"),
     "build": (["make", "build"], "sam build for the architecture in samconfig.toml"),
     "book": (["make", "book"], "the pages as a book, and its links"),
-    "e2e": (["make", "e2e", "E2E_ARGS=--sam-build"], "end to end, with functions that SAM has built"),
-    "tutorial": (["make", "tutorial"], "the commands of docs/getting-started.md, executed"),
+    "e2e": (["make", "e2e", "E2E_ARGS=--sam-build"], "end to end, with functions built by SAM"),
+    "tutorial": (["make", "tutorial"], "the commands of docs/getting-started.md"),
     "watch": (["make", "concurrent", "CONCURRENT_ARGS=--watch"], "functions that cargo lambda watch builds and starts"),
 }
 LONGEST_S = 80 * 60
@@ -44,7 +44,7 @@ FOLDER = ROOT / "target" / "nightly"
 
 
 def commit():
-    """The commit, and what has changed since, as one name."""
+    """Returns one name for the commit and the changes since."""
     git = lambda *arguments: subprocess.run(["git", *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
     changes = git("diff", "HEAD")
     for name in git("ls-files", "--others", "--exclude-standard", "-z").split(b"\0"):
@@ -55,14 +55,14 @@ def commit():
 
 
 def perform(name):
-    """Runs a part. What it prints goes to a file, and to the screen if it fails."""
+    """Runs a part. Its output goes to a file, and also to the screen if it fails."""
     command, what = PARTS[name]
     log = FOLDER / f"{name}.log"
     say(f"{name}: {what}; its log is {log.relative_to(ROOT)}")
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(log, "w") as output:
         options = {"cwd": ROOT, "stdout": output, "stderr": subprocess.STDOUT}
-        # Longer than what it runs takes to stop its own.
+        # Longer than the command takes to stop its own processes.
         with Background(command, grace=120, env={**os.environ, "MAKEFLAGS": ""}, **options) as process:
             try:
                 verdict = "passed" if process.wait(LONGEST_S) == 0 else "failed"

@@ -1,15 +1,15 @@
 """Runs the stores' tests on other versions of their servers, and kills the consumer: python3 -m tools.tests.other_servers [SERVER ...]
 
-| SERVER      | what                                                                  |
-|-------------|-----------------------------------------------------------------------|
-| redis-7.0   | Redis of Debian 12, alone and as a cluster                            |
-| postgres-15 | PostgreSQL of Debian 12                                               |
-| postgres-18 | PostgreSQL 18                                                         |
-| pgbouncer   | PgBouncer of Debian 12 in transaction mode, in front of PostgreSQL 16 |
-| consumer    | examples/consumer, on Valkey and PostgreSQL 16                        |
+| SERVER      | tested                                                                  |
+|-------------|-------------------------------------------------------------------------|
+| redis-7.0   | Redis from Debian 12, as a single node and as a cluster                 |
+| postgres-15 | PostgreSQL from Debian 12                                               |
+| postgres-18 | PostgreSQL 18                                                           |
+| pgbouncer   | PgBouncer from Debian 12 in transaction mode, in front of PostgreSQL 16 |
+| consumer    | examples/consumer, with Valkey and PostgreSQL 16                        |
 
-Without a SERVER all of them. The servers of Debian 12 are skipped on other systems. RACE_ROUNDS, STORE_SEQUENCES
-and CONSUMER_KILLS set how many rounds, sequences and kills are tried. Fails if a test fails.
+The default is all of them. The servers from Debian 12 are skipped on other systems. RACE_ROUNDS, STORE_SEQUENCES and CONSUMER_KILLS set
+the numbers of rounds, sequences and kills. Fails if a test fails.
 """
 
 import os
@@ -52,13 +52,13 @@ def valkey_and_postgres(running):
     return {"REDIS_URL": running.enter_context(Valkey()).url, "POSTGRES_URL": running.enter_context(Postgres(16)).url}
 
 
-# What goes through the store. The other tests of `postgres::` need sessions of their own: roles that PgBouncer does not know,
-# prepared statements, locks, connections that they count and end. `wire::` tests the proxy, not the store.
+# The tests that use only the store. The other tests of `postgres::` need direct sessions, for roles that PgBouncer does not know,
+# prepared statements, locks, and connections that they count and end. `wire::` tests the proxy, not the store.
 POOLED = [
     "conformance::postgres", "sequences::", "each::", "network::", "races::", "transactions::ended",
     "--skip", "dynamodb", "--skip", "redis", "--skip", "::memory",
 ]
-# Each with its title, whether it comes from Debian, how it is started, the program of its tests, and their filters.
+# For each server its title, whether it comes from Debian, the function that starts it, the program of its tests, and their filters.
 SERVERS = {
     "redis-7.0": ("Redis 7.0", True, redis, "stores", ["redis", "wire::resp"]),
     "postgres-15": ("PostgreSQL 15", True, postgres(15), "stores", ["postgres"]),
@@ -69,7 +69,7 @@ SERVERS = {
 
 
 def count(program, filters):
-    """The number of tests that the filters choose. A filter that chooses none would pass unnoticed, so it ends this program."""
+    """Returns the number of tests that the filters select. Exits if a filter selects none, because that would go unnoticed."""
     listed = subprocess.run([*CARGO, program, "--", *filters, "--list"], check=True, stdout=subprocess.PIPE, text=True).stdout
     names = [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
     wanted = filters[: filters.index("--skip")] if "--skip" in filters else filters
@@ -80,14 +80,14 @@ def count(program, filters):
 
 
 def test(start, program, filters):
-    """Whether the tests passed on this server, and how many they were and how long they took."""
+    """Runs the tests on this server, and returns the verdict, and the number of tests with their duration."""
     chosen = count(program, filters)
     began = time.monotonic()
     try:
         with ExitStack() as running:
             code = run([*CARGO, program, "--", *filters], {**COUNTS, **os.environ, **start(running)})
     except SystemExit as ending:
-        # A signal ends this program; a server that does not start is one that fails.
+        # A signal ends this program. A server that does not start counts as failed.
         if not isinstance(ending.code, str):
             raise
         print(ending.code, file=sys.stderr)

@@ -1,14 +1,14 @@
-"""Plants the bugs of tools/tests/planted/ in a copy of the sources and runs the tests that must fail with each.
+"""Mutation tests: applies the mutations in tools/tests/planted/ to a copy of the sources, and runs the tests that must fail with each.
 
 python3 -m tools.tests.plants [--check] [--part N/M] [WORD ...]
 
-WORD      only the plants whose rule or test binary is a WORD, or whose text contains it
+WORD      only the mutations whose rule or test binary is a WORD, or whose text contains it
 --part    the Nth of M parts of them
 
-Bugs of different stores are planted together, others one at a time. A bug that no test notices fails, and so does one that does
-not compile, or tests that are not there or fail without it. With --check nothing is built: it fails if a text is no longer found
-in its file, so that the list stays true. The servers of the tests must run: tools/servers/run_with.py. The copy and its build are
-below target/plants/.
+Mutations of different stores are applied together, others one at a time. A mutant fails if it survives or does not compile, or if its
+tests do not exist or fail without it. With --check nothing is built, and the check fails if a text is no longer found in its file, so
+that the list stays up to date. The servers of the tests must run (see tools/servers/run_with.py). The copy and its build are below
+target/plants/.
 """
 
 import json
@@ -22,14 +22,14 @@ from tools.tests.planted import PLANTS
 
 COPY = ROOT / "target" / "plants" / "tree"
 BUILD = ROOT / "target" / "plants" / "build"
-# The library's own tests.
+# The library's unit tests.
 LIB = "lib"
 # Longer than any of the tests takes.
 PATIENCE = 600
 
 
 def misplaced():
-    """The plants whose text is not in its file, or more than once."""
+    """Yields the mutations whose text is not in its file, or more than once."""
     for plant in PLANTS:
         count = (ROOT / "src" / plant.file).read_text().count(plant.old)
         if count != 1 or plant.old == plant.new:
@@ -49,7 +49,7 @@ def nameless():
 
 
 def copy():
-    """Makes the copy equal to the sources. What is equal already keeps its time, so that it is not built again."""
+    """Makes the copy equal to the sources. Equal files keep their modification times, so that they are not built again."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listed, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\0")
     wanted = {name for name in names if name and (ROOT / name).is_file()}
@@ -64,12 +64,12 @@ def copy():
 
 
 def build(binaries):
-    """The programs of the tests; None if they do not compile."""
+    """Builds the test programs, and returns them, or None if they do not compile."""
     tests = [word for binary in sorted(binaries) for word in (["--lib"] if binary == LIB else ["--test", binary])]
-    # Without the debug information of what is built each time.
+    # Without debug information for the crate that is built each time.
     lean = ["--config", 'profile.dev.package."lambda-once".debug=false']
     command = ["cargo", "test", *lean, "-p", "lambda-once", "--all-features", "--no-run", "--message-format", "json", *tests]
-    # A plant changes little of the library: only what depends on it is compiled again.
+    # A mutation changes little of the library, so that incremental builds compile only its dependents again.
     env = {**os.environ, "CARGO_TARGET_DIR": str(BUILD), "CARGO_TERM_QUIET": "true", "CARGO_INCREMENTAL": "1"}
     built = subprocess.run(command, cwd=COPY, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     messages = [json.loads(line) for line in built.stdout.splitlines()]
@@ -86,7 +86,7 @@ def build(binaries):
 
 
 def test(program, filters):
-    """The tests that failed; None if one hangs."""
+    """Returns the tests that failed, or None if one hangs."""
     env = {**os.environ, "CARGO_MANIFEST_DIR": str(COPY), "RUST_BACKTRACE": "0"}
     try:
         ran = subprocess.run(
@@ -99,7 +99,7 @@ def test(program, filters):
 
 
 def healthy(plants):
-    """Whether the tests of the plants are there, and pass without them."""
+    """Returns whether the tests of the mutations exist, and pass without them."""
     filters = {}
     for plant in plants:
         binary, *words = plant.tests.split()
@@ -113,22 +113,22 @@ def healthy(plants):
         names = [line.removesuffix(": test") for line in listed.splitlines()]
         for word in words:
             if not any(word in name for name in names):
-                print(f"no test of {binary} is called {word}", file=sys.stderr)
+                print(f"no test of {binary} matches {word}", file=sys.stderr)
                 is_healthy = False
         if (failed := test(programs[binary], sorted(words))) != []:
-            print(f"{binary}: fails without a plant: {failed}", file=sys.stderr)
+            print(f"{binary}: fails without a mutation: {failed}", file=sys.stderr)
             is_healthy = False
     return is_healthy
 
 
 def store_of(plant):
-    """The store whose files alone the plant changes; an empty word if others use them, too."""
+    """Returns the only store whose files the mutation changes, or an empty string if others use them, too."""
     folder = re.match(r"store/(dynamodb|postgres|redis)/", plant.file)
     return folder[1] if folder else ""
 
 
 def rounds(plants):
-    """Plants for one build each: one of each store, whose name the tests have that notice it; any other alone."""
+    """Groups the mutations into builds: one of each store, whose tests have its name, or a single other one."""
     open_rounds = []
     for plant in plants:
         store, binary = store_of(plant), plant.tests.split()[0]
@@ -142,7 +142,7 @@ def rounds(plants):
 
 
 def notice(plants):
-    """For each plant whether it is noticed, and by what; or why not."""
+    """Returns for each mutation whether it is detected, and by which test, or the reason why not."""
     files = {COPY / "src" / plant.file for plant in plants}
     sound = {file: file.read_text() for file in files}
     try:
@@ -163,12 +163,12 @@ def noticed_in(programs, plant):
     failed = test(programs[binary], filters)
     if failed is None:
         return False, "the tests hang"
-    # What another store's plant breaks is not counted.
+    # Failures caused by another store's mutation do not count.
     failed = [name for name in failed if store_of(plant) in name]
     if not failed:
-        return False, f"not noticed by {plant.tests}"
+        return False, f"survives {plant.tests}"
     more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
-    return True, f"noticed by {failed[0]}{more}"
+    return True, f"detected by {failed[0]}{more}"
 
 
 def main():
@@ -185,12 +185,12 @@ def main():
     is_meant = lambda plant: any(word in (plant.rule, plant.tests.split()[0]) or word in plant.bug for word in words)
     plants = [plant for plant in PLANTS if not words or is_meant(plant)]
     if not plants:
-        sys.exit(f"no plant is called {' '.join(words)}")
+        sys.exit(f"no mutation matches {' '.join(words)}")
     exit_on_signals()
     chosen = rounds(plants)
     chosen = chosen[(part - 1) * len(chosen) // parts : part * len(chosen) // parts]
     plants = [plant for together in chosen for plant in together]
-    say(f"{len(plants)} plants; the first build takes 5 to 10 minutes")
+    say(f"{len(plants)} mutations; the first build takes 5 to 10 minutes")
     copy()
     if not healthy(plants):
         return 1
@@ -199,7 +199,7 @@ def main():
         for plant, is_noticed, how in notice(together):
             unnoticed += not is_noticed
             print(f"{plant.rule:3} {plant.bug}: {how}", flush=True)
-    print(f"{len(plants) - unnoticed} of {len(plants)} plants are noticed")
+    print(f"{len(plants) - unnoticed} of {len(plants)} mutations are detected")
     return int(unnoticed > 0)
 
 

@@ -1,13 +1,14 @@
 """Runs a command that may start AWS Powertools: python3 -m tools.tests.powertools -- COMMAND [ARGUMENT ...]
 
-| the command finds                  | in                       |
-|------------------------------------|--------------------------|
-| Python with Powertools' packages   | POWERTOOLS_PYTHON        |
-| Node.js                            | POWERTOOLS_NODE          |
-| the directory of its packages      | POWERTOOLS_MODULES       |
+| environment variable | value                                  |
+|----------------------|----------------------------------------|
+| POWERTOOLS_PYTHON    | Python with the packages of Powertools |
+| POWERTOOLS_NODE      | Node.js                                |
+| POWERTOOLS_MODULES   | the directory of the Node.js packages  |
 
-python3 -m tools.tests.powertools --write renews tests/vectors/powertools.json: what the two packages make of the values below, to which the
-tests hold the library's own. The versions are pinned in setup/requirements/powertools.txt and workers/package-lock.json.
+python3 -m tools.tests.powertools --write regenerates tests/vectors/powertools.json, the results of both packages for the values below,
+which the library's tests compare with its own. The versions are pinned in setup/requirements/powertools.txt and
+workers/package-lock.json.
 """
 
 import base64
@@ -29,7 +30,7 @@ VECTORS = ROOT / "tests" / "vectors" / "powertools.json"
 
 
 def modules(node):
-    """The directory below which the packages of package-lock.json are, installed unless they are."""
+    """Installs the packages of package-lock.json unless they exist, and returns the directory that contains them."""
     home = DOWNLOADS / "powertools"
     lock = (WORKERS / "package-lock.json").read_bytes()
     if (home / "installed").is_file() and (home / "installed").read_bytes() == lock:
@@ -59,7 +60,7 @@ def variables():
         "POWERTOOLS_PYTHON": str(install("powertools") / "python"),
         "POWERTOOLS_NODE": str(node / "node"),
         "POWERTOOLS_MODULES": str(modules(node)),
-        # Both SDKs want them; DynamoDB Local accepts any.
+        # Both SDKs require them, and DynamoDB Local accepts any.
         "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "local",
@@ -67,7 +68,7 @@ def variables():
     }
 
 
-# What is hashed: JSON as a sender may write it.
+# The values to hash: JSON as a sender may write it.
 TEXTS = [
     "null", "true", "false", '""', "[]", "{}", "0", "-0", "1", "-1", "1.0", "-0.0", "0.10", "1e5", "1E5", "1e+5", "100e-2",
     "9007199254740991", "9007199254740992", "9007199254740993", "18446744073709551615", "18446744073709551616",
@@ -86,12 +87,12 @@ TEXTS = [
     '{"Records":[{"messageId":"m-1","body":"{\\"order_id\\": 7}","attributes":{"SentTimestamp":"1523232000000"}}]}',
 ]
 
-# Expressions, and what they are applied to.
+# Expressions, and the values that they are applied to.
 EXPRESSIONS = [
     ("powertools_base64(v)", text)
     for text in [
         base64.b64encode(b"").decode(), "YQ==", "YWI=", "YWJj", base64.b64encode("é😀\n".encode()).decode(),
-        # Not UTF-8, no padding, too little of it, one character too many, spaces and line ends within.
+        # Not UTF-8, missing padding, too little padding, an extra character, spaces and line breaks.
         base64.b64encode(b"\xff\xfe").decode(), "YQ", "YQ=", "YWJjZ", "YW\nJj\r\n", " Y Q = = ", "YR==",
     ]
 ] + [
@@ -102,7 +103,7 @@ EXPRESSIONS = [
         gzip.compress(b"a", mtime=0) + b"trailing", gzip.compress(b"abc", mtime=0)[:-1], gzip.compress(b"abc", mtime=0)[:-9],
         gzip.compress(b"abc", mtime=0)[:9], gzip.compress(b"abc", mtime=0)[:-8] + b"\0\0\0\0\3\0\0\0",
         gzip.compress(b"abc", mtime=0)[:-4] + b"\4\0\0\0", gzip.compress(b"\xff", mtime=0), b"not gzip at all",
-        # With every optional field: extra, name, comment and a checksum of the header, which nobody checks.
+        # With every optional field: extra, name, comment and a checksum of the header, which is not checked.
         b"\x1f\x8b\x08\x1e\0\0\0\0\0\x03\x02\0xxname\0comment\0\0\0" + gzip.compress(b"abc", mtime=0)[10:],
         b"\x1f\x8b\x07" + gzip.compress(b"abc", mtime=0)[3:],
     ]
@@ -113,7 +114,7 @@ EXPRESSIONS = [
 
 
 def random_texts(count):
-    """Values that nobody thought of, always the same. No object has two names that differ in case alone."""
+    """Generates random values, always the same. No object has two names that differ only in case."""
     random_of = random.Random(20261123)
     letters = "aAbBzZ09_-~ é\"\\/\n\t\x7f\u00df\u0130\u03a3\u2028\uffff😀\U00010400"
 
@@ -123,7 +124,7 @@ def random_texts(count):
     def number():
         match random_of.randrange(7):
             case 6:
-                # Halfway between two texts that are as short: both packages take the even one.
+                # Halfway between two equally short texts, of which both packages choose the even one.
                 return repr(random_of.randrange(2**51, 2**53) / 4)
             case 0:
                 return str(random_of.randrange(-10, 10))
@@ -159,7 +160,7 @@ def random_texts(count):
 
 
 def ask(command, requests, env):
-    """The answers of a worker."""
+    """Returns the responses of a worker."""
     lines = "".join(json.dumps(request) + "\n" for request in requests)
     done = subprocess.run(command, input=lines, stdout=subprocess.PIPE, text=True, check=True, env=env)
     return [json.loads(line) for line in done.stdout.split("\n") if line]
@@ -181,7 +182,7 @@ def write(env):
         {"expression": request["expression"], "json": request["data"], "python": answer}
         for request, answer in zip(requests, ask(python, requests, env), strict=True)
     ]
-    # ASCII, one entry a line: the characters in it matter, and so do differences between versions.
+    # ASCII, one entry per line, because exact characters and differences between versions matter.
     lines = {name: ",\n".join(map(json.dumps, entries)) for name, entries in (("hashes", hashes), ("expressions", found))}
     VECTORS.parent.mkdir(parents=True, exist_ok=True)
     VECTORS.write_text("{" + ",\n".join(f'"{name}": [\n{text}\n]' for name, text in lines.items()) + "}\n")

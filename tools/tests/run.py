@@ -1,10 +1,10 @@
-"""Builds all tests and runs them, several programs side by side: python3 -m tools.tests.run [--all] [--build] [FILTER ...]
+"""Builds all tests and runs them, several programs concurrently: python3 -m tools.tests.run [--all] [--build] [FILTER ...]
 
---all     as many cases as the nightly takes, instead of those that find every planted bug
---build   builds them, fetches the servers, and runs nothing
-FILTER    only tests whose path contains one of these
+--all     as many random cases as in the nightly run, instead of enough to detect every mutation
+--build   only builds the tests and fetches the servers
+FILTER    only tests whose path contains one of the filters
 
-The servers of the stores are started (see servers/__init__.py), and stopped however this ends.
+The servers of the stores are started (see servers/__init__.py), and stopped in every case.
 """
 
 import re
@@ -20,8 +20,8 @@ from tools.lib.common import ROOT, Background, exit_on_signals, say
 from tools.tests import powertools
 from tools.tests.counts import ALL
 
-# Many of its tests wait for a server, or for a lease to end: more of them than processors run at once, beside one of the
-# other programs. That one is nice to it, as some of its tests are about real time.
+# Many of its tests wait for a server, or for a lease to end, so more of them than there are processors run concurrently, together with
+# one of the other programs. The other program has a lower priority, because some of these tests depend on real time.
 STORES = "stores"
 STORES_THREADS = 4
 NICE = ["nice", "-n", "10"]
@@ -33,7 +33,7 @@ SUMMARY = re.compile(r"^test result: .*? (\d+) passed; (\d+) failed; (\d+) ignor
 
 
 class Run:
-    """A test program that runs, its output in a file, until the block is left."""
+    """A test program that runs until the block ends, with its output in a file."""
 
     def __init__(self, name, command, **options):
         self.name = name
@@ -53,7 +53,7 @@ class Run:
         self.file.close()
 
     def counts(self):
-        """How many tests passed, failed and were ignored. A program that ends otherwise than by its tests has failed, too."""
+        """Returns the numbers of passed, failed and ignored tests. A program that ends in any other way has failed, too."""
         found = [tuple(map(int, counts)) for counts in SUMMARY.findall(self.output)]
         passed, failed, ignored = map(sum, zip(*found)) if found else (0, 0, 0)
         return passed, failed or int(self.process.returncode != 0 or not found), ignored
@@ -64,7 +64,7 @@ class Run:
 
 
 def start(program, filters, env):
-    # The times of single tests are no stable option of the test harness yet.
+    # The option for the times of single tests is unstable.
     command = [program.path, *filters, "-Z", "unstable-options", "--report-time"]
     env = {**env, "RUSTC_BOOTSTRAP": "1", "CARGO_MANIFEST_DIR": str(program.package)}
     if program.name == "powertools":
@@ -77,7 +77,7 @@ def start(program, filters, env):
 
 
 def perform(programs, filters, env):
-    """Runs everything, as many programs at once as there may be; what each did."""
+    """Runs all programs, up to the limit concurrently, and returns their runs."""
     programs = sorted(programs, key=lambda program: program.name != STORES)
     waiting = [start(program, filters, env) for program in programs]
     documentation = [*NICE, "cargo", "test", "--quiet", *builds.ALL, "--doc", "--", *filters]
@@ -103,7 +103,7 @@ def perform(programs, filters, env):
 
 
 def report(ended):
-    """Prints what failed and what took longest; returns how many tests failed."""
+    """Prints the failures and the slowest tests, and returns the numbers of failed and passed tests."""
     for run in ended:
         if run.counts()[1]:
             print(f"\n== {run.name}\n{run.output}")
@@ -120,7 +120,7 @@ class Fetching(threading.Thread):
     """Installs the servers and AWS Powertools while the tests are compiled."""
 
     def __init__(self):
-        # It keeps nobody waiting who wants to end.
+        # A daemon, so that it does not delay the end of the program.
         super().__init__(daemon=True)
         self.error = None
 
@@ -155,7 +155,7 @@ def main():
     failed, passed = report(ended)
     print(f"built in {built - began:.0f} s, run in {time.monotonic() - built:.0f} s")
     if not passed:
-        sys.exit(f"no test is called {' or '.join(filters)}")
+        sys.exit(f"no test matches {' or '.join(filters)}")
     return int(failed > 0)
 
 

@@ -1,4 +1,4 @@
-//! A store that answers at once and keeps nothing, so that what is left is the library's own.
+//! A store that returns immediately and keeps nothing, so that only the library's own work remains.
 
 use lambda_once::{
     BoxFuture, Error, Store,
@@ -7,7 +7,7 @@ use lambda_once::{
     store::{Answers, ClaimRequest, Claimed, Grant, Limits, Refusal, ResultData, SettleRequest, Settled, StoreId},
 };
 
-/// What it answers to claims.
+/// The store's result for claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstantStore {
     /// Every claim is granted.
@@ -43,7 +43,7 @@ impl Store for InstantStore {
         Box::pin(async move { keys.iter().map(|_| Ok(None)).collect() })
     }
 
-    // As of DynamoDB.
+    // As for DynamoDB.
     fn id(&self) -> StoreId {
         StoreId::unique()
     }

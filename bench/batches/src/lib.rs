@@ -1,4 +1,5 @@
-//! Batches of orders through the library and by hand: what `make bench` and `make instructions` compare.
+//! Batches of orders through the library and through hand-written code, which `make bench` and `make instructions`
+//! compare.
 
 pub mod instant;
 pub mod library;

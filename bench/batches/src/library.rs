@@ -13,24 +13,24 @@ use tower_service::Service;
 
 use crate::order::{Order, handle};
 
-/// How long an invocation may take: Lambda's longest.
+/// The time left of an invocation: Lambda's maximum.
 const TIME_LEFT: Duration = Duration::from_secs(15 * 60);
 
-/// An engine whose keys do not depend on the environment.
+/// Creates an engine whose keys do not depend on the environment.
 ///
 /// # Errors
 ///
-/// None that can happen: the settings are the defaults.
+/// None in practice, because the settings are the defaults.
 pub fn engine(store: impl Store) -> Result<Idempotency> {
     Ok(Idempotency::builder(store).scope("bench").build()?)
 }
 
-/// The service for SQS.
+/// Returns the service for SQS.
 pub fn service(engine: &Idempotency) -> BatchService<Sqs, impl Handler<Order, (Order,)> + use<>, Order, (Order,)> {
     engine.sqs(Key::pointer("/order_id"), handle)
 }
 
-/// One invocation with this event.
+/// Runs one invocation with this event.
 ///
 /// # Errors
 ///
@@ -42,7 +42,7 @@ where
     service.clone().call(LambdaEvent::new(event, context())).await
 }
 
-/// The context of an invocation that has all the time there is.
+/// Returns the context of an invocation with the maximum time left.
 pub fn context() -> Context {
     let deadline = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default() + TIME_LEFT;
     let mut context = Context::default();

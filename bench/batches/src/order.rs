@@ -1,4 +1,4 @@
-//! The orders in the batches, and what handling one means.
+//! The orders in the batches, and their handler.
 
 use std::{
     fmt::Write,
@@ -22,7 +22,7 @@ pub struct Order {
     pub note: Option<String>,
 }
 
-/// Where an order goes.
+/// The destination of an order.
 #[derive(Clone, Debug, Deserialize)]
 #[allow(missing_docs, reason = "the fields are those of any address")]
 pub struct Address {
@@ -42,7 +42,7 @@ pub struct Line {
     pub unit_cents: u64,
 }
 
-/// What handling an order gives; stored as JSON.
+/// The result of an order's handler, stored as JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct Receipt {
     order_id: String,
@@ -51,11 +51,11 @@ pub struct Receipt {
 
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 
-/// The handler: as little as can be, so that what surrounds it is measured.
+/// The handler: as little work as possible, so that the measurements show the code around it.
 ///
 /// # Errors
 ///
-/// If the lines do not add up, which they do.
+/// If the sums of the lines do not match, which does not happen.
 pub async fn handle(order: Order) -> Result<Receipt, io::Error> {
     HANDLED.fetch_add(1, Ordering::Relaxed);
     let charged_cents = order.lines.iter().map(|line| u64::from(line.quantity) * line.unit_cents).sum();
@@ -65,29 +65,29 @@ pub async fn handle(order: Order) -> Result<Receipt, io::Error> {
     Ok(Receipt { order_id: order.order_id, charged_cents })
 }
 
-/// How often the handler has run in this process.
+/// Returns the number of runs of the handler in this process.
 pub fn handled() -> usize {
     HANDLED.load(Ordering::Relaxed)
 }
 
-/// The body of the order with this id.
+/// Returns the body of the order with this id.
 pub fn body(order_id: &str) -> String {
     format!(
         r#"{{"order_id":"{order_id}","customer_id":"customer-20481","amount_cents":15970,"currency":"EUR","ship_to":{{"name":"Ada Example","street":"12 Example Street","city":"Exampleton","postcode":"12345","country":"DE"}},"lines":[{{"sku":"SKU-0001-RED-XL","quantity":2,"unit_cents":4990}},{{"sku":"SKU-0417-BLUE-M","quantity":1,"unit_cents":2990}},{{"sku":"SKU-9120-GREEN-S","quantity":2,"unit_cents":1500}}],"note":"Please leave the parcel with the neighbours in number 14."}}"#
     )
 }
 
-/// The body of an order with this id and a long note, of so many bytes more or less.
+/// Returns the body of an order with this id and a long note of about this many bytes.
 pub fn large_body(order_id: &str, bytes: usize) -> String {
     body(order_id).replace("in number 14.", &"n".repeat(bytes))
 }
 
-/// The text of an event from SQS, as Lambda sends it, with an order for each id.
+/// Returns the text of an event from SQS, as Lambda sends it, with an order for each id.
 pub fn event_json(order_ids: &[String]) -> String {
     event_of_bodies(order_ids.iter().map(|id| body(id)))
 }
 
-/// The text of an event with a message for each body.
+/// Returns the text of an event with a message for each body.
 pub fn event_of_bodies(bodies: impl IntoIterator<Item = String>) -> String {
     let records = bodies.into_iter().enumerate().map(|(i, body)| {
         let body = serde_json::Value::from(body);
@@ -110,11 +110,11 @@ pub fn event_of_bodies(bodies: impl IntoIterator<Item = String>) -> String {
     text
 }
 
-/// The event that a handler gets.
+/// Returns the event that a handler receives.
 ///
 /// # Errors
 ///
-/// None that can happen: the text is an event.
+/// None in practice, because the text is an event.
 pub fn event(order_ids: &[String]) -> serde_json::Result<SqsEvent> {
     serde_json::from_str(&event_json(order_ids))
 }

@@ -1,4 +1,4 @@
-//! Records of which nothing is to be decoded, so that what is left is scheduling.
+//! Records without anything to decode, so that only the scheduling remains.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -11,7 +11,7 @@ use lambda_runtime::LambdaEvent;
 
 use crate::library;
 
-/// Ids without bodies, in no order.
+/// Ids without bodies, without an order.
 #[derive(Clone, Copy, Debug)]
 pub struct Plain;
 
@@ -41,17 +41,17 @@ impl Source for Plain {
     }
 }
 
-/// The service for it: ids as keys, no fingerprints, and a handler that does nothing.
+/// Returns its service: ids as keys, no fingerprints, and a handler that does nothing.
 pub fn service(engine: &Idempotency) -> BatchService<Plain, impl Handler<(), ((),)> + use<>, (), ((),)> {
     let nothing = |()| async { Ok::<_, Failure>(()) };
     engine.batch(Plain, Key::message_id(), |_, _| Ok(()), nothing).payload(Payload::Ignored)
 }
 
-/// One invocation with these ids.
+/// Runs one invocation with these ids.
 ///
 /// # Errors
 ///
-/// If a record fails, which none does.
+/// If a record fails, which does not happen.
 pub async fn deliver(engine: &Idempotency, ids: Vec<String>) -> Result<()> {
     let event = LambdaEvent::new(ids, library::context());
     let processed = tower_service::Service::call(&mut service(engine), event).await?;

@@ -1,4 +1,4 @@
-//! DynamoDB without a network: a client whose requests are answered in the process, as if every condition held.
+//! A client for DynamoDB without a network: the process itself responds, as if every condition held.
 
 use std::{
     fmt::Write,
@@ -20,23 +20,24 @@ use aws_smithy_runtime_api::client::{
 use aws_smithy_types::body::SdkBody;
 use memchr::memmem;
 
-/// The most statements of a request.
+/// The maximum number of statements in a request.
 const STATEMENTS: usize = 25;
 
-/// How long an attempt, and a call with its retries, may take.
+/// The timeouts of an attempt, and of a call with its retries.
 const ATTEMPT: Duration = Duration::from_secs(1);
 const OPERATION: Duration = Duration::from_secs(3);
 
 static INSERTS: AtomicUsize = AtomicUsize::new(0);
 
-/// How many `INSERT`s were sent in this process.
+/// Returns the number of `INSERT`s that were sent in this process.
 pub fn inserts() -> usize {
     INSERTS.load(Ordering::Relaxed)
 }
 
-/// A client that is answered after `latency`; without any at once, in the poll that sends the request.
+/// Creates a client that gets responses after `latency`, or without one immediately, in the poll that sends the
+/// request.
 pub fn client(latency: Duration) -> Client {
-    // As the library sets it up for a function, without what is read from the environment.
+    // As the library configures it for a function, without the values from the environment.
     let time_outs = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).operation_timeout(OPERATION);
     let config = Builder::new()
         .behavior_version(BehaviorVersion::latest())
@@ -48,11 +49,11 @@ pub fn client(latency: Duration) -> Client {
     Client::from_conf(config.build())
 }
 
-/// Answers each request as DynamoDB answers writes that it applied.
+/// Responds to each request like DynamoDB after an applied write.
 #[derive(Clone, Debug)]
 struct Stub {
     latency: Duration,
-    /// The answer to a batch of so many statements.
+    /// The responses to batches, by their number of statements.
     batches: Vec<&'static str>,
 }
 
@@ -69,7 +70,7 @@ impl Stub {
     }
 }
 
-/// The answer to a request. `make instructions` does not count what it takes.
+/// Returns the response to a request. `make instructions` does not count this.
 #[inline(never)]
 fn answer_of_stub(stub: &Stub, request: HttpRequest) -> HttpResponse {
     let body = request.body().bytes().unwrap_or_default();

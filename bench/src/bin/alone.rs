@@ -1,4 +1,4 @@
-//! Measures the library without a store; prints [`Times`] as JSON.
+//! Measures the library without a store, and prints [`Times`] as JSON.
 
 use std::{hint::black_box, time::Duration};
 
@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 const SIZES: [usize; 3] = [100, 1_000, 10_000];
 const ROUNDS: usize = 15;
-/// Records of a measurement, in as many batches as it takes.
+/// The number of records of a measurement, in as many batches as necessary.
 const RECORDS: usize = 10_000;
 
 #[tokio::main(flavor = "current_thread")]
@@ -85,7 +85,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// The CPU time for records with these ids of which nothing is to be decoded, in batches of `size`.
+/// Returns the CPU time for records with these ids without anything to decode, in batches of `size`.
 async fn schedule(engine: &Idempotency, ids: &[String], size: usize) -> Result<Duration> {
     let mut spent = Duration::ZERO;
     for ids in ids.chunks(size) {
@@ -97,7 +97,7 @@ async fn schedule(engine: &Idempotency, ids: &[String], size: usize) -> Result<D
     Ok(spent)
 }
 
-/// The CPU time for these orders in batches of `size`, with an engine for each batch.
+/// Returns the CPU time for these orders in batches of `size`, with an engine for each batch.
 async fn deliver(ids: &[String], size: usize, engine: impl Fn() -> Result<Idempotency>) -> Result<Duration> {
     let mut spent = Duration::ZERO;
     for ids in ids.chunks(size) {
@@ -111,7 +111,7 @@ async fn deliver(ids: &[String], size: usize, engine: impl Fn() -> Result<Idempo
     Ok(spent)
 }
 
-/// The median, in microseconds for each record.
+/// Returns the median, in microseconds for each record.
 fn per_record(mut times: Vec<Duration>) -> f64 {
     times.sort_unstable();
     times[times.len() / 2].as_secs_f64() * 1e6 / RECORDS as f64

@@ -1,6 +1,6 @@
 //! The store of the benchmark: an embedded DynamoDB behind fronts that count requests and delay them.
 //!
-//! `endpoint LATENCY_MS…` prints its fronts as a line of JSON, one for each latency, and runs until standard input ends.
+//! `endpoint LATENCY_MS…` prints its fronts as a line of JSON, one per latency, and runs until standard input ends.
 
 use std::{
     convert::Infallible,
@@ -72,7 +72,7 @@ async fn listen(listener: TcpListener, gate: Arc<Gate>) {
     }
 }
 
-/// Serves one connection, over one of its own to the store.
+/// Serves one connection, over a separate one to the store.
 async fn serve(stream: TcpStream, gate: Arc<Gate>) -> Result<()> {
     let upstream = TcpStream::connect(&gate.store).await?;
     upstream.set_nodelay(true)?;
@@ -85,7 +85,7 @@ async fn serve(stream: TcpStream, gate: Arc<Gate>) -> Result<()> {
         let (gate, sender, seen) = (Arc::clone(&gate), Arc::clone(&sender), Arc::clone(&seen));
         async move { Ok::<_, Infallible>(answer(request, &gate, &sender, &seen).await.unwrap_or_else(failure)) }
     });
-    // A client that goes away is no failure.
+    // A client that disconnects is not a failure.
     let _ = server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! Measures the library's memory on the heap, with a store that keeps nothing; prints [`Heap`] as JSON.
+//! Measures the library's memory on the heap, with a store that keeps nothing, and prints [`Heap`] as JSON.
 //!
-//! A program of its own, as counting takes time.
+//! A separate program, because counting takes time.
 
 use allocation_counter::{AllocationInfo, measure};
 use anyhow::{Context, Result};
@@ -16,12 +16,12 @@ use tokio::runtime::{Builder, Runtime};
 
 const SIZE: usize = 10_000;
 
-/// Lambda takes events of 6 MB, and SQS messages of 1 MiB.
+/// The number of bodies of 1 MB in a large event: Lambda accepts events of 6 MB, and SQS messages of 1 MiB.
 const LARGE_BODIES: usize = 6;
 const LARGE_BODY: usize = 990_000;
 
 fn main() -> Result<()> {
-    // What is counted is what this thread allocates.
+    // Only the allocations of this thread are counted.
     let runtime = Builder::new_current_thread().enable_time().build()?;
     let ids: Vec<String> = (0..SIZE).map(|i| format!("3f1c9a52-00000000-{i:018}")).collect();
     deliver(&runtime, order::event(&ids[..100])?)?;
@@ -52,7 +52,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Delivers the event that is decoded from this.
+/// Delivers the event decoded from this JSON.
 fn event(runtime: &Runtime, json: String) -> Result<(AllocationInfo, Memory)> {
     let mut event = None;
     let decoded = measure(|| event = serde_json::from_str(&json).ok());
@@ -73,7 +73,7 @@ fn deliver(runtime: &Runtime, event: SqsEvent) -> Result<AllocationInfo> {
     Ok(info)
 }
 
-/// What no way of handling the records can do without.
+/// Does the minimum work of any way of handling the records.
 fn decode_and_encode(runtime: &Runtime, bodies: &[String]) -> Result<()> {
     for body in bodies {
         let order: Order = serde_json::from_str(body)?;

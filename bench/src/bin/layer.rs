@@ -1,4 +1,4 @@
-//! Measures the HTTP layer beside the bare route; prints [`Layer`] as JSON.
+//! Measures the HTTP layer and the bare route, and prints [`Layer`] as JSON.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn layer(to_completion: bool) -> Result<IdempotencyKeyLayer> {
     Ok(layer.validate()?)
 }
 
-/// The CPU time for the requests, one after the other. Making them does not count.
+/// Returns the CPU time for the requests, one after another. Creating them does not count.
 async fn send(app: &mut Router, body: &str, are_replays: bool) -> Result<Duration> {
     let request = |i| {
         let request = Request::post("/charges").header("content-type", "application/json");
@@ -72,7 +72,7 @@ async fn send(app: &mut Router, body: &str, are_replays: bool) -> Result<Duratio
     Ok(spent)
 }
 
-/// The median, in microseconds for each request.
+/// Returns the median, in microseconds for each request.
 fn per_request(mut times: Vec<Duration>) -> f64 {
     times.sort_unstable();
     times[times.len() / 2].as_secs_f64() * 1e6 / REQUESTS as f64

@@ -1,4 +1,4 @@
-//! Measures batches on one thread with a store that is answered in the process; prints [`OneThread`] as JSON.
+//! Measures batches on one thread with a store that responds in the process, and prints [`OneThread`] as JSON.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -24,7 +24,7 @@ const LATENCY: Duration = Duration::from_millis(5);
 const SLOW: Duration = Duration::from_millis(50);
 
 const ROUNDS: usize = 9;
-/// Records of a measurement of CPU time, in as many batches as it takes.
+/// The number of records of a CPU time measurement, in as many batches as necessary.
 const RECORDS: usize = 5_000;
 
 #[tokio::main(flavor = "current_thread")]
@@ -55,7 +55,7 @@ async fn cpu_times(size: usize) -> Result<Cpu> {
     Ok(Cpu { size, library: median(library), by_hand: median(by_hand) })
 }
 
-/// The CPU time for a record, in microseconds.
+/// Returns the CPU time for a record, in microseconds.
 async fn cpu_time(size: usize, deliver: impl AsyncFn(SqsEvent) -> Result<SqsBatchResponse>) -> Result<f64> {
     let mut spent = Duration::ZERO;
     let batches = RECORDS / size;
@@ -84,7 +84,7 @@ async fn times(size: usize) -> Result<Wall> {
     Ok(Wall { size, library: median(library), library_told: median(library_told), by_hand: median(by_hand) })
 }
 
-/// The time for a batch, in milliseconds.
+/// Returns the time for a batch, in milliseconds.
 async fn time(size: usize, deliver: impl AsyncFn(SqsEvent) -> Result<SqsBatchResponse>) -> Result<f64> {
     let event = order::event(&ids(size))?;
     let begun = Instant::now();
@@ -94,7 +94,7 @@ async fn time(size: usize, deliver: impl AsyncFn(SqsEvent) -> Result<SqsBatchRes
     Ok(spent.as_secs_f64() * 1e3)
 }
 
-/// How many records are claimed and not begun, at most, when handlers are slow.
+/// Returns the maximum number of records that are claimed and not begun when handlers are slow.
 async fn most_ahead() -> Result<usize> {
     static BEGUN: AtomicUsize = AtomicUsize::new(0);
     static MOST: AtomicUsize = AtomicUsize::new(0);

@@ -1,5 +1,5 @@
-//! Measures the stores on one thread: `stores DYNAMODB DYNAMODB_WITH_LATENCY LATENCY_MS`, with `REDIS_URL` and `POSTGRES_URL`
-//! in the environment; prints [`Stores`] as JSON.
+//! Measures the stores on one thread: `stores DYNAMODB DYNAMODB_WITH_LATENCY LATENCY_MS`, with `REDIS_URL` and
+//! `POSTGRES_URL` in the environment. Prints [`Stores`] as JSON.
 
 use std::{
     env,
@@ -30,9 +30,9 @@ use lambda_once::{
 
 const SIZES: [usize; 3] = [1, 10, 100];
 const ROUNDS: usize = 7;
-/// Records of a measurement of CPU time, in as many batches as it takes.
+/// The number of records of a CPU time measurement, in as many batches as necessary.
 const RECORDS: usize = 1_000;
-/// Batches of a measurement of time.
+/// The number of batches of a time measurement.
 const BATCHES: usize = 5;
 
 #[tokio::main(flavor = "current_thread")]
@@ -56,7 +56,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// The URL of the same server behind a network with this latency.
+/// Returns the URL of the same server behind a network with this latency.
 fn behind(url: &str, latency: Duration) -> Result<String> {
     let rest = url.split_once("://").context("a URL")?.1;
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
@@ -103,7 +103,7 @@ async fn rows_of_postgres(url: &str, slow_url: &str) -> Result<Vec<Row>> {
     rows(Backend::Postgres, [library(url)?, by_hand(url).await?, library(slow_url)?, by_hand(slow_url).await?]).await
 }
 
-/// The library on a store.
+/// Returns the library on a store.
 fn through(store: impl Store) -> Result<Deliver> {
     let service = library::service(&library::engine(store)?);
     Ok(Box::new(move |event| {
@@ -112,7 +112,7 @@ fn through(store: impl Store) -> Result<Deliver> {
     }))
 }
 
-/// New records alone: every condition holds there.
+/// Only new records, for which every condition holds.
 async fn rows_of_stub() -> Result<Vec<Row>> {
     let client = || stub::client(Duration::ZERO);
     let pair = [Column::Batched.open(client(), "records")?, Column::RawPartiql.open(client(), "records")?];
@@ -123,7 +123,7 @@ async fn rows_of_stub() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The rows of a store: the library and by hand, without latency and with it.
+/// Returns the rows of a store: the library and hand-written code, without and with latency.
 async fn rows(store: Backend, [library, by_hand, slow_library, slow_by_hand]: [Deliver; 4]) -> Result<Vec<Row>> {
     let (pair, slow_pair) = ([library, by_hand], [slow_library, slow_by_hand]);
     let mut rows = Vec::new();
@@ -155,7 +155,7 @@ async fn row(
     Ok(Row { store, duplicates, size, library_us, by_hand_us, walls_ms: slow.map(|_| walls.map(median)) })
 }
 
-/// The CPU time of this thread for a record, in microseconds.
+/// Returns the CPU time of this thread for a record, in microseconds.
 async fn cpu_us(deliver: &Deliver, size: usize, duplicates: bool) -> Result<f64> {
     let batches = RECORDS / size;
     let mut spent = Duration::ZERO;
@@ -169,7 +169,7 @@ async fn cpu_us(deliver: &Deliver, size: usize, duplicates: bool) -> Result<f64>
     Ok(spent.as_secs_f64() * 1e6 / (batches * size) as f64)
 }
 
-/// The time for a batch, in milliseconds.
+/// Returns the time for a batch, in milliseconds.
 async fn wall_ms(deliver: &Deliver, size: usize, duplicates: bool) -> Result<f64> {
     let mut spent = Duration::ZERO;
     for _ in 0..BATCHES {
@@ -182,7 +182,7 @@ async fn wall_ms(deliver: &Deliver, size: usize, duplicates: bool) -> Result<f64
     Ok(spent.as_secs_f64() * 1e3 / BATCHES as f64)
 }
 
-/// The event of a batch whose records are new, or done.
+/// Returns the event of a batch whose records are new or completed.
 async fn prepared(deliver: &Deliver, size: usize, duplicates: bool) -> Result<SqsEvent> {
     static DRAWN: AtomicUsize = AtomicUsize::new(0);
     let first = DRAWN.fetch_add(size, Ordering::Relaxed);

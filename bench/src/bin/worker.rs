@@ -1,4 +1,4 @@
-//! Measures one cell in a process of its own: `worker TASK`, a [`Task`] as JSON, prints a [`Sample`] as JSON.
+//! Measures one cell in a separate process: `worker TASK`, with a [`Task`] as JSON, prints a [`Sample`] as JSON.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ async fn measure(task: &Task) -> Result<Sample> {
     if task.cell.column == Column::Cached {
         let Batch { event, .. } = seeder.next().await?;
         run(Batch { event, to_handle: task.cell.size }).await?;
-        // The cache learns from the first repetition.
+        // The cache is filled by the first repetition.
         run(seeder.next().await?).await?;
     }
 

@@ -1,8 +1,8 @@
-//! The protection that many write by hand on the clients of Redis and PostgreSQL.
+//! The protection that is often hand-written with the clients of Redis and PostgreSQL.
 //!
-//! Redis: one pipeline of `SET … NX GET`, the handlers, one pipeline of `SET`. PostgreSQL: one `INSERT … ON CONFLICT DO
-//! NOTHING`, a `SELECT` of what was there, the handlers, one `UPDATE`. There is no owner, no lease that is checked, no
-//! takeover, no fingerprint and no deadline.
+//! Redis: one pipeline of `SET … NX GET`, the handlers, one pipeline of `SET`. PostgreSQL: one
+//! `INSERT … ON CONFLICT DO NOTHING`, a `SELECT` of the existing rows, the handlers, one `UPDATE`. There is no owner,
+//! no lease that is checked, no takeover, no fingerprint and no deadline.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ const LEASE: Duration = Duration::from_secs(30);
 const RETENTION: Duration = Duration::from_secs(15 * 24 * 60 * 60);
 const CONCURRENCY: usize = 10;
 
-/// A batch on Redis.
+/// Processes a batch on Redis.
 ///
 /// # Errors
 ///
-/// If the server refuses something.
+/// If the server rejects a command.
 pub async fn redis(connection: &mut MultiplexedConnection, event: SqsEvent) -> Result<SqsBatchResponse> {
     let jobs = jobs(event)?;
     let mut claims = Pipeline::with_capacity(jobs.len());
@@ -50,11 +50,11 @@ pub async fn redis(connection: &mut MultiplexedConnection, event: SqsEvent) -> R
 pub const TABLE: &str = "CREATE TABLE IF NOT EXISTS by_hand (id text PRIMARY KEY, status text NOT NULL, data text, \
                          expiration timestamptz NOT NULL)";
 
-/// A batch on PostgreSQL.
+/// Processes a batch on PostgreSQL.
 ///
 /// # Errors
 ///
-/// If the server refuses something.
+/// If the server rejects a statement.
 pub async fn postgres(client: &Client, event: SqsEvent) -> Result<SqsBatchResponse> {
     let jobs = jobs(event)?;
     let ids: Vec<&str> = jobs.iter().map(|(id, _)| id.as_str()).collect();
@@ -89,7 +89,7 @@ fn jobs(event: SqsEvent) -> Result<Vec<(String, Order)>> {
     event.records.into_iter().map(job).collect()
 }
 
-/// Runs the handlers; their results as they are stored.
+/// Runs the handlers, and returns their results in the stored form.
 async fn run(jobs: Vec<(String, Order)>) -> Result<Vec<(String, String)>> {
     let runs = stream::iter(jobs).map(|(id, order)| run_one(id, order));
     runs.buffer_unordered(CONCURRENCY).collect::<Vec<Result<_>>>().await.into_iter().collect()

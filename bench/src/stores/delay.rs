@@ -1,4 +1,4 @@
-//! A network that takes its time: a TCP proxy, on a thread of its own, that delays each direction.
+//! A network with latency: a TCP proxy, on a separate thread, that delays each direction.
 
 use std::{
     io::{Read, Write},
@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Result;
 
-/// Starts a proxy in front of `server` (`host:port`); what passes takes `latency` each way.
+/// Starts a proxy in front of `server` (`host:port`). Data takes `latency` each way.
 ///
 /// # Errors
 ///
@@ -32,7 +32,7 @@ pub fn start(server: &str, latency: Duration) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// What is read is written when its time has come, and reading goes on meanwhile.
+/// Transfers data with a delay, while reading continues.
 fn carry(mut from: TcpStream, mut to: TcpStream, latency: Duration) {
     let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::spawn(move || {
@@ -42,7 +42,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, latency: Duration) {
                 break;
             }
         }
-        // Either end that is gone takes the other along.
+        // If either end is closed, close the other.
         let _ = to.shutdown(std::net::Shutdown::Both);
     });
     let mut buffer = vec![0; 1 << 16];

@@ -78,7 +78,7 @@ impl Database {
         sorted(rows.iter().map(|row| row.get(0)))
     }
 
-    /// A relay that may do what `docs/outbox.md` says it needs.
+    /// A relay that may do what `docs/internals/outbox.md` says it needs.
     fn relay(&self) -> Relay {
         let mut command = Command::new(env!("CARGO_BIN_EXE_relay-postgres"));
         command.env("POSTGRES_URL", format!("{}&user={}&password=relay", self.url, self.relay_role));

@@ -29,7 +29,7 @@ struct Charge {
 }
 
 async fn route(ledger: Ledger, request: Request) -> Result<Response<Body>, Error> {
-    // What precedes is the API's stage, if the path holds it.
+    // The path may begin with the API's stage.
     let path = request.uri().path().to_owned();
     match (request.method(), path.rsplit_once("/charges")) {
         (&Method::POST, Some((_, ""))) => charge(&ledger, request).await,
@@ -39,8 +39,8 @@ async fn route(ledger: Ledger, request: Request) -> Result<Response<Body>, Error
 }
 
 async fn charge(ledger: &Ledger, request: Request) -> Result<Response<Body>, Error> {
-    // The hash of the claim's key is the same for all retries of a request, and for nobody else's. There is no claim where the
-    // protection is off.
+    // The hash of the claim's key is the same for all retries of a request, and different for any other. Without
+    // protection there is no claim.
     let key = request.extensions().get::<Claim>().map_or("unprotected".to_owned(), |claim| claim.key().to_string());
     let charge: Charge = match serde_json::from_slice(request.body()) {
         Ok(charge) => charge,
@@ -87,10 +87,10 @@ fn problem(status: StatusCode, detail: &str) -> Result<Response<Body>, Error> {
 async fn main() -> Result<(), Error> {
     lambda_http::tracing::init_default_subscriber();
     let Setup { once, ledger, .. } = init().await?;
-    // With an authorizer in front of the API, leave `or_anonymous` out: then each caller has keys of its own. If the callers are
-    // machines that sign their requests, use `Caller::iam_role()`.
+    // With an authorizer in front of the API, omit `or_anonymous`, so that each caller has separate keys. If the
+    // callers are machines that sign their requests, use `Caller::iam_role()`.
     let layer = IdempotencyKeyLayer::new(once, Caller::authorizer().or_anonymous())
-        // A refused body may be corrected under the same key, so only a charge that was made decides it.
+        // A rejected body may be corrected under the same key, so only a successful charge decides it.
         .classify_response(|status| match ResponseAction::by_status(status) {
             ResponseAction::Store if !status.is_success() => ResponseAction::Release,
             decision => decision,

@@ -15,7 +15,7 @@ struct Order {
     simulate: Option<Simulation>,
 }
 
-/// Runs once for each order id. A plain error is transient: the message comes back and is tried again.
+/// Runs once for each order id. A plain error is transient, so the message is redelivered and retried.
 async fn book(ledger: Ledger, order: Order, context: RecordContext) -> Result<String, Failure> {
     let delivery = (context.record().id(), context.record().receive_count());
     let _run = Run::start("order", &order.order_id, Some(delivery), context.claim());
@@ -32,9 +32,10 @@ async fn main() -> Result<(), lambda_runtime::Error> {
     lambda_runtime::tracing::init_default_subscriber();
     let Setup { once, ledger, .. } = init().await?;
     let handler = move |order, context| book(ledger.clone(), order, context);
-    // A misspelt pointer shows here, at the deployment.
+    // Reports a misspelt pointer at the deployment.
     let service = once.sqs(Key::pointer("/order_id"), handler);
-    // A table that does not answer shows in Lambda's error metric, and an order that fails in the dead-letter queue.
+    // A table that does not respond then shows in Lambda's error metric, and an order that fails in the dead-letter
+    // queue.
     let service = service.on_full_batch_failure(FullBatchFailure::StoreError).validate()?;
     lambda_runtime::run(service).await
 }

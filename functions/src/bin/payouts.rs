@@ -1,11 +1,11 @@
-//! Pays sellers: each payout once, and those to one seller in the order in which they were sent.
+//! Pays sellers, each payout once and those to one seller in the order in which they were sent.
 //!
-//! The queue is FIFO, and the message group is the seller's id. A payout that fails holds up those to the same seller
-//! that are behind it, and no other seller's.
+//! The queue is FIFO, and the message group is the seller's id. A payout that fails blocks later ones to the same
+//! seller, but not to others.
 //!
-//! Records and ledger are in DynamoDB, so a payout's row and its outcome are one transaction: no matter when the function dies,
-//! neither exists without the other. With records in another store they are two writes, and a crash between them leaves a
-//! payout that may have been made.
+//! Records and ledger are in DynamoDB, so a payout's row and its outcome are one transaction. No matter when the
+//! function dies, neither exists without the other. With records in another store they are two writes, and a crash
+//! between them leaves a payout that may have been made.
 
 use functions::{Entry, Ledger, Run, Setup, Simulation, init, simulation_if_allowed};
 use lambda_once::{
@@ -15,8 +15,8 @@ use lambda_once::{
 };
 use serde::Deserialize;
 
-/// The queue's `maxReceiveCount` in `template.yaml`: with it the log warns when a last delivery fails, as the dead-letter
-/// queue takes the seller's next payouts along if they were delivered as often. Change both.
+/// The queue's `maxReceiveCount` in `template.yaml`. With it the log warns when a last delivery fails, because the
+/// dead-letter queue then also receives the seller's next payouts if they were delivered as often. Change both.
 const MAX_RECEIVES: u32 = 5;
 
 #[derive(Deserialize)]
@@ -49,14 +49,14 @@ impl Payout {
     }
 }
 
-/// Takes effect once for each payout id, when the payout before it in the group has its outcome.
+/// Takes effect once for each payout id, after the preceding payout in the group has its outcome.
 async fn pay(ledger: Ledger, payout: Payout, context: RecordContext, writes: Writes) -> Result<String, Failure> {
     let _run = payout.start(&context);
     payout.simulate(&context).await?;
     ledger.enter_within(&writes, &payout.into_entry())
 }
 
-/// The same where records and ledger share no transaction.
+/// Pays without a transaction of records and ledger.
 async fn pay_apart(ledger: Ledger, payout: Payout, context: RecordContext) -> Result<String, Failure> {
     let _run = payout.start(&context);
     payout.simulate(&context).await?;

@@ -1,4 +1,4 @@
-//! Runs a function's binary as Lambda does: the test is its Runtime API.
+//! Runs a function's binary as Lambda does, with the test as its Runtime API.
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
 
 use std::{
@@ -34,7 +34,7 @@ use tokio::{
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A running function, with tables of its own on DynamoDB Local.
+/// A running function, with separate tables on DynamoDB Local.
 pub struct Environment {
     client: Client,
     ledger: String,
@@ -85,18 +85,18 @@ impl Environment {
         Self { client, ledger, events, answers, server, _process: process }
     }
 
-    /// The function's answer; its error, if it failed.
+    /// Returns the function's response, or its error if it failed.
     pub async fn invoke(&mut self, event: &Value) -> Value {
         self.events.send(event.clone()).unwrap();
         tokio::time::timeout(TIMEOUT, self.answers.recv()).await.expect("an answer in time").expect("an answer")
     }
 
-    /// How often an operation took effect.
+    /// Returns the number of times that an operation took effect.
     pub async fn effects(&self, key: &str) -> usize {
         self.rows().await.iter().filter(|row| row["key"].as_s().unwrap() == key).count()
     }
 
-    /// The keys of a party's operations, in the order in which they took effect.
+    /// Returns the keys of a party's operations, in the order in which they took effect.
     pub async fn keys_in_order(&self, party: &str) -> Vec<String> {
         let mut rows = self.rows().await;
         rows.retain(|row| row["party_id"].as_s().unwrap() == party);
@@ -161,7 +161,7 @@ async fn create_table(client: &Client, table: &str, key: &str) {
     create.send().await.unwrap();
 }
 
-/// A name that no other test of any run uses.
+/// Returns a name that no other test of any run uses.
 fn unique(prefix: &str) -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();

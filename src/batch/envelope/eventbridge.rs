@@ -1,4 +1,4 @@
-//! Events of EventBridge.
+//! EventBridge events as an envelope.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -7,14 +7,14 @@ use super::{Content, Envelope, EnvelopeError, Message};
 
 /// Events of an EventBridge bus, pipe or schedule.
 ///
-/// The message is the event's `detail`; where that is a text that holds JSON, as EventBridge Scheduler sends it, the JSON in it.
-/// The attributes are `source`, `detail-type`, `account`, `time`, `region`, `resources` (joined by commas) and `replay-name`,
-/// beside those of the record. The id is the event's.
+/// The message is the event's `detail`. If that is a string that contains JSON, as EventBridge Scheduler sends it, the
+/// message is that JSON. The attributes are `source`, `detail-type`, `account`, `time`, `region`, `resources` (joined
+/// by commas) and `replay-name`, in addition to those of the record. The id is the event's.
 ///
-/// The detail of an event that S3 has sent is an [`S3Detail`](super::S3Detail).
+/// The detail of an event from S3 is an [`S3Detail`](super::S3Detail).
 ///
-/// A body without an `id`, a `source`, a `detail-type` or a `detail` is an error: a rule whose target has an input path or an
-/// input transformer sends no such event, and needs no unwrapping.
+/// A body without an `id`, a `source`, a `detail-type` or a `detail` is an error. A rule whose target has an input path
+/// or an input transformer sends no such event, and needs no unwrapping.
 /// <https://docs.aws.amazon.com/eventbridge/latest/ref/overiew-event-structure.html>
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EventBridge;
@@ -55,7 +55,7 @@ impl Envelope for EventBridge {
     }
 }
 
-/// EventBridge Scheduler sends its `detail` as a text that holds JSON.
+/// Unquotes the `detail` of EventBridge Scheduler, which is a string that contains JSON.
 pub(in crate::batch) fn unquoted(detail: Box<RawValue>) -> Box<RawValue> {
     if !detail.get().starts_with('"') {
         return detail;

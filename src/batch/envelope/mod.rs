@@ -1,10 +1,10 @@
-//! Messages in the envelopes of SNS, EventBridge and S3: what a queue or a topic gets from another service.
+//! Unwraps messages that AWS services deliver in an envelope: SNS, EventBridge and S3.
 //!
-//! [`BatchService::envelope`](super::BatchService::envelope) tells a service once what its records come in. Keys, payloads,
-//! the handler's type, attributes and headers are then those of the message inside, so a message that is sent again is
-//! replayed, although what is around it (ids, times, signatures) is another.
+//! [`BatchService::envelope`](super::BatchService::envelope) sets the envelope of a service's records. Keys, payloads,
+//! the handler's type, attributes and headers are then those of the message inside. A message that is sent again is
+//! replayed even though the ids, timestamps and signatures around it differ.
 //!
-//! | records | say |
+//! | records | service |
 //! |---|---|
 //! | SNS → SQS, with and without raw message delivery | `once.sqs(key, handler).envelope(Sns)` |
 //! | EventBridge → SQS | `once.sqs(key, handler).envelope(EventBridge)` |
@@ -14,23 +14,25 @@
 //! | S3 → SNS → Lambda | `once.sns(key, handler).envelope(S3)` |
 //! | EventBridge → SNS → Lambda | `once.sns(key, handler).envelope(EventBridge)` |
 //!
-//! An event of S3 that comes by EventBridge is one of EventBridge: its detail is an [`S3Detail`].
+//! An S3 event that arrives through EventBridge is an EventBridge event, and its detail is an [`S3Detail`].
 //!
 //! # Rules
 //!
-//! 1. [`Key::message_id`](crate::Key::message_id) and [`RecordInfo::message_id`](super::RecordInfo::message_id) are the id
-//!    inside: SNS's `MessageId`, EventBridge's `id`, and what identifies an event of S3. [`RecordInfo::id`] stays the id around
-//!    it, by which the answer, the log and the reports name the record.
-//! 2. An envelope with several messages makes several records, each with its own key, claim and outcome, in their order. The
-//!    message around them is reported, once, if any of them is; in its redelivery those that are done are replayed.
-//! 3. In a FIFO queue the order stays that of the message group: a failure blocks what is behind it, in the same envelope too.
-//! 4. A malformed envelope fails its own record only, for good ([`ErrorKind::Payload`](crate::ErrorKind::Payload)). The error
-//!    says what to do, and holds nothing of the payload. An envelope with several messages is malformed if one of them has no id, or
-//!    if two that differ in their payloads have the same id. Two with the same id and the same payload are duplicates: the first runs,
-//!    and the second has its outcome.
-//! 5. What is no work (`s3:TestEvent`) is acknowledged; its outcome is [`Ignored`](crate::OutcomeKind::Ignored).
-//! 6. A dead-letter queue is sent the record with its envelope, so that it can be redriven; of an envelope with several messages
-//!    each by itself, in an envelope of the same kind.
+//! 1. [`Key::message_id`](crate::Key::message_id) and [`RecordInfo::message_id`](super::RecordInfo::message_id) are the
+//!    id inside: SNS's `MessageId`, EventBridge's `id`, or the fields that identify an S3 event. [`RecordInfo::id`]
+//!    remains the id of the record around it, which the response, the log and the reports use.
+//! 2. An envelope with several messages makes several records, each with its own key, claim and outcome, in their
+//!    order. The message around them is reported once if any of them fails. On redelivery, those that are done are
+//!    replayed.
+//! 3. In a FIFO queue the order is that of the message group. A failure also blocks later messages in the same
+//!    envelope.
+//! 4. A malformed envelope permanently fails only its own record ([`ErrorKind::Payload`](crate::ErrorKind::Payload)).
+//!    The error states how to fix it, and contains nothing of the payload. An envelope with several messages is
+//!    malformed if one of them has no id, or if two with different payloads have the same id. Two with the same id and
+//!    the same payload are duplicates: the first runs, and the second gets its outcome.
+//! 5. An ignored message (`s3:TestEvent`) is acknowledged, and its outcome is [`Ignored`](crate::OutcomeKind::Ignored).
+//! 6. A dead-letter queue gets the record with its envelope, so that it can be redriven. Messages of an envelope with
+//!    several are sent one by one, each in an envelope of the same kind.
 
 use std::{borrow::Cow, error::Error, fmt};
 
@@ -55,8 +57,7 @@ pub(super) use unwrapped::NothingInside;
 #[allow(unused_imports, reason = "for the documentation above")]
 use super::RecordInfo;
 
-/// A form in which messages are wrapped. [The module](self) lists those of AWS; a pair of two is one within the other, the outer
-/// one first.
+/// A format in which messages are wrapped. [The module](self) lists those of AWS. A pair nests the second in the first.
 ///
 /// ```
 /// use lambda_once::batch::envelope::{Content, Envelope, EnvelopeError, Message};
@@ -87,20 +88,21 @@ pub trait Envelope: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If the body is not in this envelope, or the envelope is malformed. No retry can help then.
+    /// If the body is not in this envelope, or the envelope is malformed. No retry can help.
     fn open(&self, body: &[u8]) -> Result<Content, EnvelopeError>;
 }
 
-/// What a body holds.
+/// The contents of a record's body.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Content {
-    /// The message itself: it came without an envelope.
+    /// The message itself, without an envelope.
     Bare,
-    /// No work. The record is acknowledged, and its outcome is [`Ignored`](crate::OutcomeKind::Ignored).
+    /// No message. The record is acknowledged, and its outcome is [`Ignored`](crate::OutcomeKind::Ignored).
     Nothing,
-    /// Messages in an envelope; none at all is no work. Several need an id each, and two with the same id must be duplicates:
-    /// otherwise the record is malformed, and none of them runs.
+    /// Messages in an envelope. An empty list is the same as [`Nothing`](Content::Nothing). If there are several, each
+    /// needs an id, and two with the same id must be duplicates. Otherwise the record is malformed, and none of them
+    /// runs.
     Messages(Vec<Message>),
 }
 
@@ -108,19 +110,19 @@ pub enum Content {
 #[derive(Clone)]
 pub struct Message {
     body: String,
-    /// What keys are selected from and payloads compared by, if that is not the body.
+    /// The text that keys are selected from and payloads compared by, if that is not the body.
     compared: Option<String>,
     id: Option<String>,
     attributes: Vec<(Cow<'static, str>, String)>,
     headers: Vec<(String, String)>,
-    /// Headers that are not texts.
+    /// Binary headers.
     binary_headers: Vec<(String, Vec<u8>)>,
-    /// Puts it into an envelope of its own again.
+    /// Wraps the message in a new envelope.
     rewrap: Option<fn(&str) -> String>,
 }
 
 impl Message {
-    /// A message with this body.
+    /// Creates a message with this body.
     pub fn new(body: impl Into<String>) -> Self {
         Self {
             body: body.into(),
@@ -133,50 +135,50 @@ impl Message {
         }
     }
 
-    /// Its id. No other message may have it, wherever it comes from, except a duplicate.
+    /// Sets the id. No other message from any source may have it, except a duplicate.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// What keys are selected from and payloads are compared by. Default: the body.
+    /// Sets the text that keys are selected from and payloads are compared by. Default: the body.
     #[must_use]
     pub fn compared_by(mut self, payload: impl Into<String>) -> Self {
         self.compared = Some(payload.into());
         self
     }
 
-    /// An attribute, beside those of the record around it.
+    /// Adds an attribute to those of the record around it.
     #[must_use]
     pub fn with_attribute(mut self, name: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
         self.attributes.push((name.into(), text.into()));
         self
     }
 
-    /// A header, beside those of the record around it.
+    /// Adds a header to those of the record around it.
     #[must_use]
     pub fn with_header(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.headers.push((name.into(), text.into()));
         self
     }
 
-    /// A header that is not a text, beside those of the record around it.
+    /// Adds a binary header to those of the record around it.
     #[must_use]
     pub fn with_header_bytes(mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
         self.binary_headers.push((name.into(), bytes.into()));
         self
     }
 
-    /// How it is sent to a dead-letter queue if it was not alone in its envelope: by this function of its body. Default: the
-    /// body.
+    /// Sets the function that wraps the body again for a dead-letter queue. It is called if the envelope holds several
+    /// messages. Default: the body is sent unwrapped.
     #[must_use]
     pub fn rewrapped_by(mut self, rewrap: fn(&str) -> String) -> Self {
         self.rewrap = Some(rewrap);
         self
     }
 
-    /// Its attribute, if there is such a text.
+    /// Adds an attribute if there is a text.
     fn with_some(self, name: &'static str, text: Option<String>) -> Self {
         match text {
             Some(text) => self.with_attribute(name, text),
@@ -192,13 +194,13 @@ impl fmt::Debug for Message {
     }
 }
 
-/// Why no message could be taken out of a body. Its text is logged and sent to dead-letter queues, so it must hold nothing of the
-/// payload.
+/// The reason why no message could be taken out of a body. Its text is logged and sent to dead-letter queues, so it
+/// must contain nothing of the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvelopeError(Cow<'static, str>);
 
 impl EnvelopeError {
-    /// What is wrong, and what to do.
+    /// Creates an error whose message states the problem and how to fix it.
     pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
         Self(message.into())
     }

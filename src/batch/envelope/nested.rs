@@ -1,4 +1,4 @@
-//! An envelope within another one.
+//! Nests one envelope in another.
 
 use super::{Content, Envelope, EnvelopeError, Message};
 
@@ -22,10 +22,10 @@ impl<Outer: Envelope, Inner: Envelope> Envelope for (Outer, Inner) {
     }
 }
 
-/// A message has what was around it, unless it has that itself.
+/// Adds the id, attributes and headers of the outer message, unless the inner one has them.
 fn within(around: &Message, mut inside: Message) -> Message {
     inside.id = inside.id.or_else(|| around.id.clone());
-    // Of several with one name the last counts.
+    // If a name occurs several times, the last one counts.
     inside.attributes.splice(0..0, around.attributes.iter().cloned());
     inside.headers.splice(0..0, around.headers.iter().cloned());
     inside.binary_headers.splice(0..0, around.binary_headers.iter().cloned());

@@ -1,4 +1,4 @@
-//! Event notifications of S3.
+//! Event notifications of S3 as an envelope.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,23 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::{Content, Envelope, EnvelopeError, Message, s3_record::decoded_key};
 
-/// Event notifications of S3: each record of one is an operation of its own.
+/// Event notifications of S3, each record of which is a separate operation.
 ///
-/// The handler takes an [`S3Record`](super::S3Record), or another type of a record as S3 sends it, in which the object's key is
-/// URL-encoded. The attributes are `eventName`, `bucket` and `key` (decoded), beside those of the record around it.
+/// The handler takes an [`S3Record`](super::S3Record), or a custom type for a record as S3 sends it, with a URL-encoded
+/// object key. The attributes are `eventName`, `bucket` and `key` (decoded), in addition to those of the record around
+/// it.
 ///
-/// [`Key::message_id`](crate::Key::message_id) is the event: bucket, key, version, event name and sequencer; the time, where S3
-/// sends no sequencer. S3 delivers at least once, and a duplicate is the same event. For one operation per content, whatever put
-/// it there, choose
+/// [`Key::message_id`](crate::Key::message_id) identifies the event by bucket, key, version, event name and sequencer,
+/// or by the time if S3 sends no sequencer. S3 delivers at least once, and a duplicate is the same event. For one
+/// operation per content, regardless of the request that wrote it, use
 /// `Key::composite([Key::attribute("bucket"), Key::attribute("key"), Key::pointer("/s3/object/eTag")])` with
 /// `payload(Payload::Ignored)`.
 ///
-/// Keys are selected from, and payloads compared by, the record without what says how the request was made: `eventTime`,
+/// Keys are selected from, and payloads compared by, the record without its description of the request: `eventTime`,
 /// `userIdentity`, `requestParameters`, `responseElements` (`x-amz-request-id`) and `s3.configurationId`.
 ///
-/// `s3:TestEvent`, which S3 sends when notifications are configured, is ignored. An event of S3 that came through EventBridge has
-/// another form: see [`EventBridge`](super::EventBridge) and [`S3Detail`](super::S3Detail).
+/// `s3:TestEvent`, which S3 sends when notifications are configured, is ignored. S3 events from EventBridge have a
+/// different format: see [`EventBridge`](super::EventBridge) and [`S3Detail`](super::S3Detail).
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>
 #[derive(Clone, Copy, Debug, Default)]
 pub struct S3;
@@ -35,7 +36,7 @@ struct Notification<'a> {
     event: Option<String>,
 }
 
-/// What identifies an event.
+/// The fields that identify an event.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Event {
@@ -80,13 +81,13 @@ impl Envelope for S3 {
             _ => None,
         };
         messages.map(Content::Messages).ok_or(EnvelopeError::new(
-            "the body is not an event notification of S3: send it something else to another queue; for a topic in between say \
-             envelope((Sns, S3)), for events by EventBridge envelope(EventBridge)",
+            "the body is not an event notification of S3: send other messages to a different queue; for a topic in between \
+             use envelope((Sns, S3)), for events by EventBridge envelope(EventBridge)",
         ))
     }
 }
 
-/// `None` if it is not a record of S3.
+/// Returns `None` if it is not an S3 record.
 fn message(record: &RawValue) -> Option<Message> {
     let text = record.get();
     let Event { event_source, event_name, event_time, s3 } = serde_json::from_str(text).ok()?;
@@ -106,7 +107,7 @@ fn message(record: &RawValue) -> Option<Message> {
     Some(message)
 }
 
-/// The record without what says how the request was made.
+/// Returns the record without its description of the request.
 fn without_the_request(record: &str) -> Option<String> {
     let mut members: Members<'_> = serde_json::from_str(record).ok()?;
     for name in ["eventTime", "userIdentity", "requestParameters", "responseElements"] {

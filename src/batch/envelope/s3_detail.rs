@@ -1,11 +1,11 @@
-//! The detail of an S3 event on EventBridge, as handlers get it.
+//! The detail of an S3 event from EventBridge.
 
 use serde::Deserialize;
 
 use super::s3_sequencer::sequence;
 use crate::order::Sequence;
 
-/// What happened to an object: the `detail` of an event that S3 has sent to EventBridge. Which event it is, such as
+/// A change of an object, which is the `detail` of an event that S3 has sent to EventBridge. The kind of event, such as
 /// `Object Created`, is the attribute `detail-type`.
 ///
 /// ```
@@ -19,8 +19,8 @@ use crate::order::Sequence;
 /// # Ok::<_, serde_json::Error>(())
 /// ```
 ///
-/// [`Key::message_id`](crate::Key::message_id) is EventBridge's id of the event. S3 sends events at least once, and an event that
-/// it sends twice may have two ids, with the same sequencer. For one operation per event choose
+/// [`Key::message_id`](crate::Key::message_id) is the EventBridge id of the event. S3 sends events at least once, and
+/// an event that it sends twice may have two ids with the same sequencer. For one operation per event, use
 ///
 /// ```
 /// # use lambda_once::Key;
@@ -32,9 +32,9 @@ use crate::order::Sequence;
 /// ]);
 /// ```
 ///
-/// and for one per content, whatever put it there, bucket, key and `/object/etag` with
-/// [`payload(Payload::Ignored)`](crate::batch::BatchService::payload). Only events that create and delete objects have a
-/// sequencer; for other events the first of these keys is missing.
+/// For one operation per content, regardless of the request that wrote it, use bucket, key and `/object/etag` with
+/// [`payload(Payload::Ignored)`](crate::batch::BatchService::payload). Only events that create and delete objects have
+/// a sequencer. For other events the key above is missing.
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/ev-events.html>
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "Wire")]
@@ -42,29 +42,30 @@ use crate::order::Sequence;
 pub struct S3Detail {
     /// The name of the bucket.
     pub bucket: String,
-    /// The object's key. It is not URL-encoded, as it is in event notifications: `a+b.jpg` is an object of this name.
+    /// The object's key. It is not URL-encoded, unlike in event notifications: `a+b.jpg` is an object of this name.
     pub key: String,
-    /// The object's version; `None` in a bucket without versioning.
+    /// The object's version. `None` in a bucket without versioning.
     pub version_id: Option<String>,
-    /// The object's ETag; `None` if it was removed for good. Of a deletion that left a delete marker it is the marker's.
+    /// The object's ETag, or that of the delete marker that a deletion left. `None` if the object was permanently
+    /// deleted.
     pub etag: Option<String>,
-    /// The object's size in bytes; `None` if it was deleted, and in some other events.
+    /// The object's size in bytes. `None` if it was deleted, and in some other events.
     pub size: Option<u64>,
-    /// A hexadecimal number that grows from event to event of one key: see [`sequence`](Self::sequence). `None` for other events
-    /// than those that create or delete objects.
+    /// A hexadecimal number that grows with each event of the same key. See [`sequence`](Self::sequence). `None` for
+    /// events that neither create nor delete objects.
     pub sequencer: Option<String>,
     /// The id of the request to S3.
     pub request_id: Option<String>,
     /// The id of the account that made the request, or the name of an AWS service.
     pub requester: Option<String>,
-    /// The address that the request came from; `None` if S3 acted by itself.
+    /// The address that the request came from. `None` if S3 acted by itself.
     pub source_ip_address: Option<String>,
-    /// What created the object: `PutObject`, `POST Object`, `CopyObject` or `CompleteMultipartUpload`. What deleted it:
-    /// `DeleteObject` or `Lifecycle Expiration`.
+    /// The operation that created the object (`PutObject`, `POST Object`, `CopyObject` or `CompleteMultipartUpload`) or
+    /// deleted it (`DeleteObject` or `Lifecycle Expiration`).
     pub reason: Option<String>,
-    /// Of a deletion: `Permanently Deleted`, or `Delete Marker Created`.
+    /// The kind of deletion: `Permanently Deleted` or `Delete Marker Created`.
     pub deletion_type: Option<String>,
-    /// When the restored copy is deleted, in RFC 3339.
+    /// The time at which the restored copy is deleted, in RFC 3339.
     pub restore_expiry_time: Option<String>,
     /// The storage class that an object is restored from.
     pub source_storage_class: Option<String>,
@@ -75,8 +76,9 @@ pub struct S3Detail {
 }
 
 impl S3Detail {
-    /// Where the event stands in the order of those of its object, for [`Operation::ordered_by`](crate::Operation::ordered_by);
-    /// `None` without a [`sequencer`](Self::sequencer). In a batch [`Key::s3_sequencer`](crate::Key::s3_sequencer) selects it.
+    /// Returns the event's position among those of its object, for
+    /// [`Operation::ordered_by`](crate::Operation::ordered_by), or `None` without a [`sequencer`](Self::sequencer). In
+    /// a batch, [`Key::s3_sequencer`](crate::Key::s3_sequencer) selects it.
     pub fn sequence(&self) -> Option<Sequence> {
         sequence(self.sequencer.as_deref()?)
     }

@@ -1,4 +1,4 @@
-//! A record of S3, as handlers get it.
+//! A record of an S3 event notification.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::s3_sequencer::sequence;
 use crate::order::Sequence;
 
-/// What happened to an object: a record of an event notification of S3.
+/// A change of an object, which is a record of an event notification of S3.
 ///
 /// ```
 /// use lambda_once::batch::envelope::S3Record;
@@ -24,30 +24,31 @@ use crate::order::Sequence;
 #[serde(from = "Wire")]
 #[non_exhaustive]
 pub struct S3Record {
-    /// What happened, such as `ObjectCreated:Put`, without the prefix `s3:`.
+    /// The kind of event, such as `ObjectCreated:Put`, without the prefix `s3:`.
     pub event_name: String,
-    /// When S3 finished the request, in RFC 3339.
+    /// The time at which S3 finished the request, in RFC 3339.
     pub event_time: String,
     /// The Region of the bucket.
     pub region: String,
     /// The name of the bucket.
     pub bucket: String,
-    /// The object's key, decoded: S3 sends it URL-encoded.
+    /// The object's key, decoded. S3 sends it URL-encoded.
     pub key: String,
-    /// The object's version; `None` in a bucket without versioning.
+    /// The object's version. `None` in a bucket without versioning.
     pub version_id: Option<String>,
-    /// The object's ETag; `None` if it was removed.
+    /// The object's ETag. `None` if it was deleted.
     pub etag: Option<String>,
-    /// The object's size in bytes; `None` if it was removed.
+    /// The object's size in bytes. `None` if it was deleted.
     pub size: Option<u64>,
-    /// A hexadecimal number that grows from event to event of one key: see [`sequence`](Self::sequence). `None` for other events
-    /// than PUTs and DELETEs.
+    /// A hexadecimal number that grows with each event of the same key. See [`sequence`](Self::sequence). `None` for
+    /// events other than PUTs and DELETEs.
     pub sequencer: Option<String>,
 }
 
 impl S3Record {
-    /// Where the event stands in the order of those of its object, for [`Operation::ordered_by`](crate::Operation::ordered_by);
-    /// `None` without a [`sequencer`](Self::sequencer). In a batch [`Key::s3_sequencer`](crate::Key::s3_sequencer) selects it.
+    /// Returns the event's position among those of its object, for
+    /// [`Operation::ordered_by`](crate::Operation::ordered_by), or `None` without a [`sequencer`](Self::sequencer). In
+    /// a batch, [`Key::s3_sequencer`](crate::Key::s3_sequencer) selects it.
     pub fn sequence(&self) -> Option<Sequence> {
         sequence(self.sequencer.as_deref()?)
     }
@@ -100,7 +101,7 @@ impl From<Wire> for S3Record {
     }
 }
 
-/// Decodes the key of an object, which S3 sends URL-encoded, with `+` for a space. A key that is not UTF-8 stays encoded.
+/// Decodes an object key, which S3 URL-encodes with `+` for a space. A key that is not UTF-8 stays encoded.
 pub(super) fn decoded_key(encoded: &str) -> String {
     let spaced = encoded.replace('+', " ");
     percent_decode_str(&spaced).decode_utf8().map_or_else(|_| encoded.to_owned(), Cow::into_owned)
@@ -110,7 +111,7 @@ pub(super) fn decoded_key(encoded: &str) -> String {
 mod tests {
     use super::*;
 
-    /// As Python's `urllib.parse.unquote_plus` has it.
+    /// The result of Python's `urllib.parse.unquote_plus`.
     #[test]
     fn a_key_is_decoded() {
         for (encoded, key) in [

@@ -1,16 +1,16 @@
-//! The sequencer of S3: the order of the events of one object.
+//! The S3 sequencer, which orders the events of an object.
 
 use serde::Deserialize;
 
 use crate::{key::selector::Key, order::Sequence};
 
-/// The most digits that a sequencer may have here; S3's have 16 or 18.
+/// The maximum number of digits of a sequencer. S3's have 16 or 18.
 const MAX_DIGITS: usize = 32;
 
-/// The number that a sequencer stands for; `None` if it is not hexadecimal.
+/// Returns the number that a sequencer represents, or `None` if it is not hexadecimal.
 ///
 /// "The sequencers can be of different lengths. So, to compare these values, first right pad the shorter value with zeros, and
-/// then do a lexicographical comparison." Padded to one length they compare as numbers do.
+/// Padded to one length, they compare as numbers do.
 /// <https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>
 pub(super) fn sequence(sequencer: &str) -> Option<Sequence> {
     let is_hex = !sequencer.is_empty() && sequencer.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -21,7 +21,7 @@ pub(super) fn sequence(sequencer: &str) -> Option<Sequence> {
     u128::from_str_radix(&padded, 16).ok().map(Sequence::from)
 }
 
-/// An S3 event in either form: a record of a notification, or the detail of an event of EventBridge.
+/// An S3 event in either form: a record of a notification or the detail of an EventBridge event.
 #[derive(Deserialize)]
 struct Event {
     s3: Option<Entity>,
@@ -39,14 +39,14 @@ struct Object {
 }
 
 impl Key {
-    /// The place of an S3 event in the order of its object's events, by its `sequencer`: the sequence for
-    /// [`BatchService::ordered_by`](crate::batch::BatchService::ordered_by). The body is a record of an event notification
-    /// ([`S3`](crate::batch::envelope::S3)), or the detail of an event of EventBridge
+    /// Selects the sequence of an S3 event among those of its object, by its `sequencer`, for
+    /// [`BatchService::ordered_by`](crate::batch::BatchService::ordered_by). The body is a record of an event
+    /// notification ([`S3`](crate::batch::envelope::S3)) or the detail of an EventBridge event
     /// ([`S3Detail`](crate::batch::envelope::S3Detail)).
     ///
-    /// A sequencer is hexadecimal, so a [pointer](Self::pointer) to it selects no sequence. Only events that create and delete
-    /// objects have one; others fail for good ([`ErrorKind::Order`](crate::ErrorKind::Order)), so have the rule or the
-    /// notification leave them out.
+    /// A sequencer is hexadecimal, so a [pointer](Self::pointer) to it selects no sequence. Only events that create and
+    /// delete objects have one. Others fail permanently ([`ErrorKind::Order`](crate::ErrorKind::Order)), so exclude
+    /// them in the rule or the notification.
     ///
     /// ```
     /// # #[cfg(feature = "order")] {
@@ -79,7 +79,7 @@ impl Key {
 mod tests {
     use super::*;
 
-    /// In the order of the documentation's comparison: the shorter one padded with zeros on the right.
+    /// In the order that AWS documents: the shorter sequencer is padded with zeros on the right.
     #[test]
     fn sequencers_compare_as_the_documentation_says() {
         let ascending =

@@ -1,4 +1,4 @@
-//! Notifications of SNS.
+//! SNS notifications as an envelope.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use serde_json::value::RawValue;
 
 use super::{Content, Envelope, EnvelopeError, Message};
 
-/// Notifications of an SNS topic, with or without raw message delivery: to switch that on or off changes neither keys nor
-/// payloads.
+/// Notifications of an SNS topic, with or without raw message delivery. Turning raw delivery on or off changes neither
+/// keys nor payloads.
 ///
-/// A body is a notification of SNS if it is a JSON object whose `Type` is `Notification` and that has a `MessageId`, a
-/// `Timestamp` and the ARN of a topic as `TopicArn`. Everything else is the message itself. A subscription confirmation, which
-/// SNS sends to a queue of another account, is an error: somebody has to confirm it.
+/// A body is an SNS notification if it is a JSON object whose `Type` is `Notification` and that has a `MessageId`, a
+/// `Timestamp` and the ARN of a topic as `TopicArn`. Any other body is the message itself. A subscription confirmation,
+/// which SNS sends to a queue of another account, is an error because it must be confirmed.
 ///
-/// The attributes are `TopicArn`, `Timestamp` and, if there is one, `Subject`, beside those of the record; the headers are the
-/// message attributes, as with raw delivery. The id is SNS's `MessageId`, which is the same in every copy that SNS delivers; with
-/// raw delivery it is that of the record.
+/// The attributes are `TopicArn`, `Timestamp` and, if there is one, `Subject`, in addition to those of the record. The
+/// headers are the message attributes, as with raw delivery. The id is SNS's `MessageId`, which is the same in every
+/// copy that SNS delivers. With raw delivery it is the record's id.
 /// <https://docs.aws.amazon.com/sns/latest/dg/sns-sqs-as-subscriber.html>
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sns;
@@ -45,7 +45,7 @@ pub(in crate::batch) struct Attribute {
 }
 
 impl Attribute {
-    /// The bytes of a binary attribute, which come in base64; `None` if it is a text.
+    /// Returns the decoded bytes of a binary attribute, or `None` for text.
     pub(in crate::batch) fn bytes(&self) -> Option<Result<Vec<u8>, DecodeError>> {
         (self.r#type == "Binary").then(|| BASE64_STANDARD.decode(&self.value))
     }
@@ -60,7 +60,7 @@ impl Envelope for Sns {
 }
 
 impl Document<'_> {
-    /// `None` if it is not from SNS.
+    /// Returns `None` if it is not from SNS.
     fn open(self) -> Option<Result<Content, EnvelopeError>> {
         let topic = text(self.topic_arn).filter(|arn| is_topic(arn))?;
         let id = text(self.message_id).filter(|id| !id.is_empty())?;
@@ -76,12 +76,12 @@ impl Document<'_> {
                     Ok(Content::Messages(vec![with_headers(message, attributes)]))
                 }
                 _ => Err(EnvelopeError::new(
-                    "the notification of SNS has no Message that is a text, or MessageAttributes of another form: look at \
-                     what has changed it on its way",
+                    "the notification of SNS has no Message that is a string, or malformed MessageAttributes: check what \
+                     has changed it in transit",
                 )),
             },
             "SubscriptionConfirmation" | "UnsubscribeConfirmation" => Err(EnvelopeError::new(
-                "this is no notification: SNS asks to confirm that the queue is subscribed or unsubscribed; call \
+                "this is not a notification: SNS asks to confirm that the queue is subscribed or unsubscribed; call \
                  ConfirmSubscription with the Token in its body, or delete the message",
             )),
             _ => return None,
@@ -98,7 +98,7 @@ fn is_topic(arn: &str) -> bool {
     matches!(parts[..], ["arn", _, "sns", _, _, name, ..] if !name.is_empty())
 }
 
-/// None if there are none; `None` if they are malformed.
+/// Returns an empty map if there are no attributes, or `None` if they are malformed.
 fn attributes(value: Option<&RawValue>) -> Option<BTreeMap<String, Attribute>> {
     let Some(value) = value else { return Some(BTreeMap::new()) };
     serde_json::from_str::<Option<_>>(value.get()).ok().map(Option::unwrap_or_default)

@@ -1,4 +1,4 @@
-//! A source whose records come in envelopes.
+//! A source whose records arrive in envelopes.
 
 use std::{borrow::Cow, collections::HashMap, error::Error, fmt, sync::Arc};
 
@@ -24,7 +24,7 @@ pub struct Unwrapped<S, E> {
     envelope: E,
 }
 
-/// A record that has been taken out of its envelope.
+/// A record taken out of its envelope.
 pub struct UnwrappedRecord<B> {
     lane: Option<Arc<str>>,
     info: RecordInfo,
@@ -38,9 +38,9 @@ impl<B> fmt::Debug for UnwrappedRecord<B> {
     }
 }
 
-/// The body of a record that has been taken out of its envelope.
+/// The body of a record taken out of its envelope.
 pub struct Opened<B> {
-    /// The message's; where there is none, the record's.
+    /// The message's body, or the record's if there is no message.
     body: B,
     content: Inside<B>,
 }
@@ -56,14 +56,14 @@ enum Inside<B> {
     Unknown,
 }
 
-/// What a dead-letter queue is sent.
+/// The content of a dead letter.
 enum DeadLetter<B> {
     Body,
     Record(B),
     Rewrapped(fn(&str) -> String),
 }
 
-/// There is no work in an envelope.
+/// The envelope contains no message.
 #[derive(Debug)]
 pub(in crate::batch) struct NothingInside;
 
@@ -92,7 +92,7 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for Opened<B> {
 }
 
 impl<B> Opened<B> {
-    /// The message's body.
+    /// Returns the message's body.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ where
         for record in records {
             let lane = self.source.lane(&record).map(Arc::from);
             let (info, body) = self.source.open(record);
-            // Code of the user's may run here.
+            // This may be user code.
             let content = catch_panic(|| self.envelope.open(body.as_ref()));
             take_out(lane, info, body, content, &mut messages);
         }
@@ -163,7 +163,7 @@ where
     }
 }
 
-/// Makes records of what is in a record's body.
+/// Makes records of the messages in a record's body.
 fn take_out<B: From<String>>(
     lane: Option<Arc<str>>,
     info: RecordInfo,
@@ -185,8 +185,8 @@ fn take_out<B: From<String>>(
     records.push(UnwrappedRecord { lane, info, body });
 }
 
-/// Checks that messages which are in one envelope can be told apart by their ids. Two with one id are one message, twice, if their
-/// payloads are equal: as JSON, if they are JSON.
+/// Checks that the messages of one envelope can be told apart by their ids. Two with the same id are duplicates if
+/// their payloads are equal (compared as JSON if they are JSON).
 fn check_ids(messages: &[Message]) -> Result<(), EnvelopeError> {
     if messages.len() < 2 {
         return Ok(());
@@ -194,13 +194,13 @@ fn check_ids(messages: &[Message]) -> Result<(), EnvelopeError> {
     let mut payloads = HashMap::with_capacity(messages.len());
     for message in messages {
         let Some(id) = message.id.as_deref().filter(|id| !id.is_empty()) else {
-            let text = "the envelope holds several messages, and gives one no id: their keys could be one";
+            let text = "the envelope holds several messages, and one has no id: their keys could be equal";
             return Err(EnvelopeError::new(text));
         };
         let payload = message.compared.as_ref().unwrap_or(&message.body);
         let first: &str = payloads.entry(id).or_insert(payload);
         if !is_same(first, payload) {
-            let text = "the envelope gives two messages with different payloads the same id: their keys could be one";
+            let text = "the envelope gives two messages with different payloads the same id: their keys could be equal";
             return Err(EnvelopeError::new(text));
         }
     }
@@ -247,8 +247,8 @@ fn take_out_messages<B: From<String>>(
 }
 
 impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
-    /// Takes each message out of its [envelope](super), outermost first: key, payload, the handler's type, attributes
-    /// and headers are those of the message inside. What the answer and the log name is the record around it.
+    /// Takes each message out of its [envelope](super), outermost first. Key, payload, the handler's type, attributes
+    /// and headers are those of the message inside. The response and the log name the record around it.
     ///
     /// ```
     /// # #[cfg(feature = "sqs")] {
@@ -262,7 +262,7 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// }
     ///
     /// let once = Idempotency::new(MemoryStore::new());
-    /// // A queue that is subscribed to a topic, with or without raw message delivery.
+    /// // A queue subscribed to a topic, with or without raw message delivery.
     /// let service = once.sqs(Key::pointer("/order_id"), book).envelope(Sns);
     /// # assert!(service.validate().is_ok());
     /// # }

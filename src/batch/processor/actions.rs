@@ -1,4 +1,4 @@
-//! Async actions: calls to the store, handlers and dead letters. The machine says which to begin, and gets their results.
+//! Async actions: store calls, handlers and dead letters. The machine selects them and gets their results.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ where
     S: Source,
     T: Send + 'static,
 {
-    /// Makes a call.
+    /// Starts a call.
     pub(super) fn call(&self, action: Action, window: Window) -> BoxFuture<'_, Event> {
         let (engine, options) = (&self.engine, &self.options);
         match action {
@@ -92,7 +92,7 @@ where
         let HandlerSpans { log, process } = spans::of_record(&self.source, self.traced, &info, claim.as_ref());
         let transaction = H::FORM.in_transaction.then(TransactionSlot::default);
         let context = self.context(info, claim.clone(), lambda, bounds.stop, transaction.clone());
-        // The handler's own future is made inside, so that a panic in making it is caught too.
+        // The handler's future is created inside, so that a panic in creating it is also caught.
         let work = async move {
             if H::FORM.probes
                 && let Some(claim) = context.claim.as_ref().filter(|claim| claim.took_over())
@@ -103,7 +103,7 @@ where
                 }
             }
             let key = context.claim.as_ref().map(Claim::key);
-            // As `timed` does, which would move the handler's future twice more for each record.
+            // Equivalent of `timed`, which would move the handler's future twice more for each record.
             let timer = self.engine.handler_begins(key);
             let handled = self.handler.call(payload, context).await;
             self.engine.handler_returned(timer);
@@ -116,7 +116,7 @@ where
                 Event::Ran(index, end, begun)
             }));
         };
-        // At once: the outcomes of transactions share no calls.
+        // Committed immediately, because the outcomes of transactions share no calls.
         let engine = &self.engine;
         let committed = async move {
             let end = run.await;
@@ -131,7 +131,7 @@ where
         Either::Right(committed)
     }
 
-    /// Runs several records by one call of the handler.
+    /// Runs several records in one call of the handler.
     pub(super) fn run_together<'a, Args>(
         &'a self,
         runs: Vec<Run<T>>,
@@ -159,7 +159,7 @@ where
             if found == count {
                 return verdicts;
             }
-            // Nobody knows which verdict is whose.
+            // The verdicts cannot be assigned to the records.
             drop_contained(verdicts);
             (0..count).map(|_| Err::<H::Output, Failure>(miscounted(found, count))).collect()
         };
@@ -189,12 +189,12 @@ where
     }
 }
 
-/// The places of records, and what is done with them.
+/// Separates the indices of records from their values.
 fn split<A>(records: OfEach<A>) -> (Vec<usize>, Vec<A>) {
     records.into_iter().unzip()
 }
 
-/// Reads records, and judges them as a claim would.
+/// Reads records, and decides about them as a claim would.
 async fn read(
     engine: &Engine,
     candidates: OfEach<Candidate>,
@@ -206,14 +206,14 @@ async fn read(
     event(indices.into_iter().zip(polled).collect())
 }
 
-/// The text of an error of the user's, if it has one: to print or to drop it may panic.
+/// Returns the text of a user's error, unless formatting it panics. Dropping it may panic too.
 fn text_of(error: BoxError) -> Option<String> {
     let text = catch_panic(|| error.to_string());
     drop_contained(error);
     text
 }
 
-/// Dead-letters a record; or why that failed.
+/// Dead-letters a record, or returns the reason why that failed.
 async fn dead_letter(
     letters: Option<&dyn DeadLetters>,
     left: Duration,
@@ -226,7 +226,7 @@ async fn dead_letter(
     let outcome = decision.report.outcome;
     let (reason, error) = (report::name(outcome), decision.error.as_deref());
     let letter = DeadLetter { record, body, key, outcome, reason, error };
-    // The call is made inside, so that a panic in making it is caught too.
+    // The call is made inside, so that a panic in making it is also caught.
     match bounded(async { letters.send(letter).await }, left).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(text_of(error)),

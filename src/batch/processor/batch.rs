@@ -1,4 +1,4 @@
-//! A batch: its records and their order, and when the outcome of each counts.
+//! The records of a batch, their order, and their outcomes as they become final.
 
 use std::collections::VecDeque;
 
@@ -13,18 +13,18 @@ use crate::{
     store::rules::lapses,
 };
 
-/// The records of a batch, their order, and what is known of each.
+/// The records of a batch, their order and their states.
 pub(super) struct Batch<'a, S: Source, T> {
     pub(super) records: Records<S, T>,
     pub(super) entities: Entities,
     pub(super) lanes: Lanes,
     pub(super) terms: Terms<'a>,
-    /// Records that are to be dead-lettered, and what is reported of them if that fails.
+    /// Records to dead-letter, with the decision to report if that fails.
     pub(super) dead: VecDeque<(usize, Decision)>,
     pub(super) dead_letters_in_flight: usize,
-    /// The first record that was reported.
+    /// The first record by index that was reported.
     pub(super) first_reported: Option<usize>,
-    /// Whether something has happened by which a record may no longer run, or waits in vain.
+    /// Whether an event may have blocked records or made waits pointless.
     pub(super) needs_recheck: bool,
 }
 
@@ -42,9 +42,9 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
         }
     }
 
-    /// Takes the outcome of a record. In an order it counts when the record's turn has come: behind one that failed it would
-    /// not. `lease_until` is the end of the lease that holds the key nevertheless. Returns the claim of a record that was
-    /// not begun.
+    /// Takes the outcome of a record. In an order it becomes final at the record's turn, because behind a failed record
+    /// it does not count. `lease_until` is the end of the lease that still holds the key. Returns the claim of a record
+    /// that has not begun.
     pub(super) fn decide(
         &mut self,
         index: usize,
@@ -55,11 +55,11 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
         let mut decision = Decision::new(&outcome, self.policy());
         let margin = self.terms.engine.settings.skew_margin;
         decision.held_until = lease_until.and_then(|until| self.records.key(index).map(|_| lapses(until, margin)));
-        // A user's error may panic when it is dropped.
+        // Dropping a user's error may panic.
         drop_contained(outcome);
         if self.entities.has(index) {
             self.entities.end_turn(index);
-            // What is older waits until its outcome is recorded, so it is delivered again until then.
+            // Older records wait until this outcome is recorded, so it is delivered again until then.
             decision.report.reported |= lease_until.is_some();
             if lease_until.is_some() && decision.report.is_permanent {
                 self.count(index, decision);
@@ -75,7 +75,7 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
         claim
     }
 
-    /// Has the outcome of a record count: for it, and for those whose turn comes with it.
+    /// Makes the outcome of a record final, and concludes the records whose turn comes with it.
     pub(super) fn count(&mut self, index: usize, decision: Decision) {
         self.records.decide(index, decision);
         self.conclude_in_turn(index);
@@ -86,22 +86,22 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
         self.records.claims_next(index).map(|operation| self.entities.candidate(index, operation))
     }
 
-    /// Returns whether a record may no longer run, or waits in vain, by what has happened since this was asked.
+    /// Returns whether records may have been blocked, or waits become pointless, since the last call.
     pub(super) fn take_recheck(&mut self) -> bool {
         self.lanes.take_change() | std::mem::take(&mut self.needs_recheck)
     }
 
-    /// Has the waits checked again: a record may no longer run in time.
+    /// Requests that waits are checked again, because a record may no longer run in time.
     pub(super) fn recheck_waits(&mut self) {
         self.needs_recheck = true;
     }
 
-    /// Has a record checked again that has come to a place where a failure may block it already.
+    /// Requests another check of a record that may have come into a place that a failure blocks.
     pub(super) fn recheck_if_blocked(&mut self, index: usize) {
         self.needs_recheck |= self.lanes.is_blocked(index);
     }
 
-    /// Whether the answer is the same whatever becomes of the record (B6).
+    /// Returns whether the response is the same whatever the outcome of the record (B6).
     pub(super) fn is_answer_fixed(&self, index: usize) -> bool {
         self.first_reported.is_some_and(|reported| match self.terms.options.answer::<S>() {
             FailureReporting::EachRecord => false,
@@ -110,7 +110,7 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
         })
     }
 
-    /// Has a record wait for an earlier one with its key, whose outcome it shares (B3).
+    /// Makes a record wait for an earlier one with the same key, whose outcome it shares (B3).
     pub(super) fn wait_for_leader(&mut self, index: usize, leader: usize) {
         self.lanes.wait_for(index, leader);
         if self.lanes.is_ordered(index) {
@@ -118,7 +118,7 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
         }
     }
 
-    /// Concludes the record, and those whose turn comes with it.
+    /// Concludes the record and those whose turn comes with it.
     fn conclude_in_turn(&mut self, index: usize) {
         let policy = self.policy();
         let over = {

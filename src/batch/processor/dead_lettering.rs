@@ -1,4 +1,4 @@
-//! Dead letters: which records are dead-lettered, when, and what follows from it (B7, B11).
+//! Selects and dead-letters records, and handles the results (B7, B11).
 
 use super::{batch::Batch, steps::Action};
 use crate::{
@@ -10,20 +10,22 @@ use crate::{
     idempotency::outcome::{Outcome, OutcomeKind},
 };
 
-/// The maximum number of records that are being dead-lettered.
+/// The maximum number of concurrent dead-letter calls.
 const MAX_DEAD_LETTERS_IN_FLIGHT: usize = 10;
 
-// The functions that are called for each record are `inline`, because their callers are in another codegen unit.
+// Functions that are called for each record are `inline`, because their callers are in another codegen unit.
 impl<S: Source, T> Batch<'_, S, T> {
-    /// Returns what happens to records that no retry can help: where they are dead-lettered, those that cannot be are reported.
+    /// Returns the policy for records that no retry can help. With dead letters, those that cannot be sent are
+    /// reported.
     #[inline]
     pub(super) fn policy(&self) -> PermanentFailures {
         let options = self.terms.options;
         if options.dead_letters.is_some() { PermanentFailures::Report } else { options.permanent_failures }
     }
 
-    /// Whether the record is to be dead-lettered: no retry can help it, or none will be made and its place in an order would take
-    /// the healthy ones behind it along (B11). A stream counts no deliveries: what makes a decoder panic would stop it.
+    /// Returns whether the record is to be dead-lettered, because no retry can help it, or because none will be made
+    /// and its healthy followers in the order would go with it (B11). Streams count no deliveries, so a record that
+    /// makes a decoder panic would stop them.
     #[inline]
     pub(super) fn is_dead_lettered(&self, index: usize, report: Report) -> bool {
         let is_abandoned = report.outcome == Ok(OutcomeKind::Abandoned);
@@ -34,32 +36,33 @@ impl<S: Source, T> Batch<'_, S, T> {
                 || (is_abandoned || report.is_failure()) && self.is_last_in_order(index))
     }
 
-    /// Whether the record would be dead-lettered if its handler failed now, although a retry could help.
+    /// Returns whether the record would be dead-lettered if its handler failed transiently.
     #[inline]
     pub(super) fn may_be_dead_lettered(&self, index: usize) -> bool {
         self.records.has_body(index) && self.is_last_in_order(index)
     }
 
-    /// Whether this is the last delivery of a record with a place in an order.
+    /// Returns whether this is the last delivery of an ordered record.
     #[inline]
     pub(super) fn is_last_in_order(&self, index: usize) -> bool {
         let is_last = |max| self.records.known(index).is_some_and(|info| info.is_last_of(max));
         self.lanes.is_ordered(index) && self.terms.options.max_receive_count.is_some_and(is_last)
     }
 
-    /// Whether a record that fails holds back those behind it, in a source that counts no deliveries.
+    /// Returns whether a failure of the record holds back those behind it, in a source that counts no deliveries.
     fn stops_stream(&self, index: usize) -> bool {
         let holds_back = self.lanes.is_ordered(index) || S::REPORTING == FailureReporting::FirstFailure;
         holds_back && self.records.known(index).is_some_and(|info| !info.counts_deliveries())
     }
 
-    /// Returns how many records wait to be dead-lettered.
+    /// Returns the number of records that wait to be dead-lettered.
     #[inline]
     pub(super) fn waiting_dead_letters(&self) -> usize {
         self.dead.len()
     }
 
-    /// Takes the next record to dead-letter. In an order its turn must have come: behind one that fails it is delivered again.
+    /// Returns the next record to dead-letter. In an order its turn must have come, because behind a failed record it
+    /// is delivered again.
     #[inline]
     pub(super) fn next_dead_letter(&mut self) -> Option<Action> {
         if self.dead.is_empty() || self.dead_letters_in_flight >= MAX_DEAD_LETTERS_IN_FLIGHT {
@@ -73,7 +76,7 @@ impl<S: Source, T> Batch<'_, S, T> {
         Some(Action::DeadLetter { index, decision, info, body, key })
     }
 
-    /// Skips records that are not dead-lettered after all, since one before them has failed.
+    /// Skips records that are no longer dead-lettered because one before them has failed.
     pub(super) fn skip_blocked_dead_letters(&mut self) {
         while let Some(at) = self.dead.iter().position(|(index, _)| self.lanes.has_failed(*index)) {
             if let Some((index, _)) = self.dead.remove(at) {
@@ -82,7 +85,7 @@ impl<S: Source, T> Batch<'_, S, T> {
         }
     }
 
-    /// Takes the result of dead-lettering a record, or the reason why that failed.
+    /// Takes the result of dead-lettering a record, or the reason for the failure.
     pub(super) fn dead_lettered(&mut self, index: usize, mut decision: Decision, sent: Result<(), Option<String>>) {
         self.dead_letters_in_flight -= 1;
         match sent {

@@ -26,13 +26,13 @@ use crate::{
 };
 
 impl<S: Source, H, T> Processor<S, H, T> {
-    /// What the keys of an invocation are hashed with.
+    /// Returns the hasher for the keys of an invocation.
     pub(super) fn hasher(&self, lambda: &Context) -> KeyHasher {
         let tenant = lambda.tenant_id.as_deref().map(str::as_bytes);
         self.engine.hasher(S::OPERATION, tenant)
     }
 
-    /// Decodes one body and hashes its key. Code of the user's runs here, and may panic: then nothing is known of the body.
+    /// Decodes one body and hashes its key. This runs user code, which may panic. In that case the body is unknown.
     pub(super) fn decode(
         &self,
         info: &RecordInfo,
@@ -53,7 +53,7 @@ impl<S: Source, H, T> Processor<S, H, T> {
             }
             let (operation, extras) = match self.operation(info, body.as_ref(), hasher, buffer) {
                 Ok((operation, extras)) => (Some(operation), extras),
-                // In an order nothing runs unprotected.
+                // Ordered records never run unprotected.
                 Err(error)
                     if error.kind() == ErrorKind::KeyMissing
                         && self.engine.runs_without_key()
@@ -99,14 +99,14 @@ impl<S: Source, H, T> Processor<S, H, T> {
     }
 }
 
-/// Whether a predicate of the user's says that a record is no work. Few services have one, so it is kept out of what all run.
+/// Returns whether a user's predicate ignores a record. Few services have one, so it is kept out of the common path.
 #[cold]
 #[inline(never)]
 fn ignored(ignore: &Ignore, info: &RecordInfo, body: &[u8]) -> Option<NoWork> {
     match catch_panic(|| ignore.applies(&Delivery::new(&Body::new(body), info))) {
         Some(true) => Some(NoWork::Ignored),
         Some(false) => None,
-        None => Some(panicked("the function that says what is no work panicked")),
+        None => Some(panicked("the predicate of `ignore` panicked")),
     }
 }
 
@@ -115,7 +115,7 @@ fn panicked(what: &'static str) -> NoWork {
     NoWork::Failed(Error::not_decoded(what).with_source(Panicked))
 }
 
-/// Why there is nothing to do for a record, by its decoder's error.
+/// Returns the reason for not processing a record, by its decoder's error.
 #[cold]
 fn no_work(source: &BoxError, settings: &EngineSettings, body: &[u8]) -> NoWork {
     if source.is::<NothingInside>() {
@@ -127,19 +127,19 @@ fn no_work(source: &BoxError, settings: &EngineSettings, body: &[u8]) -> NoWork 
     }
 }
 
-/// What a decoder's error says of the record: that it stays so, unless a mark or a classifier says that it may pass. Nothing ran,
-/// so what is unknown may pass too.
+/// Returns the error of a failed decoder. It is permanent unless a mark or a classifier makes it transient or unknown.
+/// Nothing ran, so an unknown error is transient too.
 fn undecodable(source: &BoxError, settings: &EngineSettings, body: &[u8]) -> Error {
     match settings.classifiers.verdict(&**source, settings.on_panic) {
         Some(Verdict::Transient | Verdict::Unknown) => {
             let said = redacted(source, body);
-            Error::not_decoded(format!("the decoder failed, and says that this may pass: {said}"))
+            Error::not_decoded(format!("the decoder failed, and a retry may succeed: {said}"))
         }
         Some(Verdict::Permanent | Verdict::Superseded) | None => Error::undecodable(what_is_wrong(&**source, body)),
     }
 }
 
-/// The decoder's own text may quote the body: what is no value of it is kept.
+/// Describes the error. The decoder's own text may quote the body, so values of the body are redacted.
 fn what_is_wrong(source: &(dyn std::error::Error + Send + Sync + 'static), body: &[u8]) -> String {
     if let Some(error) = source.downcast_ref::<EnvelopeError>() {
         return error.to_string();

@@ -1,4 +1,4 @@
-//! The loop: performs the machine's steps, and tells it their results.
+//! The loop that performs the machine's steps and returns their results to it.
 
 use std::{
     future::poll_fn,
@@ -26,7 +26,7 @@ use crate::{
     key::selector::Key,
 };
 
-/// What all records of a service share.
+/// The state that all records of a service share.
 pub(in crate::batch) struct Processor<S: Source, H, T> {
     pub(in crate::batch) source: S,
     pub(in crate::batch) engine: Engine,
@@ -43,7 +43,7 @@ where
     S: Source,
     T: Send + 'static,
 {
-    /// One report for each record, in the order of the event.
+    /// Processes the records and returns one report for each, in the order of the event.
     pub(in crate::batch) async fn process<Args>(
         &self,
         records: Vec<S::Record>,
@@ -87,7 +87,7 @@ where
                 }
                 Step::Poll => {}
                 Step::Yield => {
-                    // In the first turn I/O wakes its tasks, in the second they run.
+                    // The first yield lets I/O wake its tasks, the second lets them run.
                     tokio::task::yield_now().await;
                     tokio::task::yield_now().await;
                     machine.had_turn(self.now());
@@ -126,7 +126,8 @@ where
     }
 }
 
-/// Sends a call before any handler is polled again: that may block its thread. The call, if it has not ended yet.
+/// Sends a call before any handler is polled again, because a handler may block its thread. Returns the call if it is
+/// pending.
 async fn send<'a, S: Source, T: Send>(
     clock: &dyn Clock,
     mut call: BoxFuture<'a, Event>,
@@ -141,8 +142,8 @@ async fn send<'a, S: Source, T: Send>(
     }
 }
 
-/// Polls what is under way until something ends, and tells the machine of that. As nothing has anything to tell when a
-/// handler begins, its first poll is the only one then: it may block its thread.
+/// Polls the pending calls until one ends, and passes its event to the machine. When a handler begins, no other call is
+/// ready, so only its first poll runs. That poll may block its thread.
 fn poll<S: Source, T>(
     clock: &dyn Clock,
     machine: &mut Machine<'_, S, T>,
@@ -153,7 +154,7 @@ fn poll<S: Source, T>(
     let begun = clock.now();
     let polled = under_way.poll_next_unpin(context);
     let now = clock.now();
-    // Something else may have ended first, and the handler was not polled.
+    // If another call ended first, the handler was not polled.
     let is_first_poll = is_first_poll
         && !matches!(&polled, Poll::Ready(Some(event)) if !matches!(event, Event::Ran(..) | Event::RanTogether(..)));
     machine.polled(now.since(begun), is_first_poll);
@@ -166,7 +167,7 @@ fn poll<S: Source, T>(
     }
 }
 
-/// Waits until something ends, or the time has come.
+/// Waits until a call ends or the time is reached.
 async fn wait<S: Source, T: Send>(
     clock: &dyn Clock,
     machine: &mut Machine<'_, S, T>,
@@ -176,7 +177,7 @@ async fn wait<S: Source, T: Send>(
     let time = until.map(|until| until.since(clock.now()));
     let ended = poll_fn(|context| poll(clock, machine, under_way, context, false));
     match time {
-        // What ends at the same time counts: a timeout polls it first.
+        // A call that ends at the same time counts, because `timeout` polls it first.
         Some(time) => tokio::time::timeout(time, ended).await.unwrap_or_default(),
         None => ended.await,
     }

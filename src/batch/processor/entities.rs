@@ -1,5 +1,5 @@
-//! Ordered records: of those of one entity, one at a time is claimed, when it is about to start. A second claim would find the
-//! first one's entity in progress.
+//! Ordered records, of which one per entity is claimed at a time, when it is about to start. A second claim would find
+//! the entity in progress.
 
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
@@ -16,25 +16,25 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub(super) struct Entities {
-    /// Where each ordered record stands that is not decided.
+    /// The entity and sequence of each ordered record that is not decided.
     of: BTreeMap<usize, (Entity, Sequence)>,
-    /// The record that has the turn of its entity.
+    /// The record whose turn it is, by entity.
     turns: BTreeMap<Entity, usize>,
-    /// The waits for entities, as they began. A record that finds its entity taken again waits on, and so does the next one: the
-    /// batch waits for an entity once.
+    /// The waits for entities, with their original starts. A record that finds its entity taken again continues the
+    /// wait, as does the next record, so that the batch waits for an entity only once.
     waits: BTreeMap<Entity, LeaseWait>,
     /// The labels of records, ordered or not.
     labels: BTreeMap<usize, Arc<str>>,
 }
 
 impl Entities {
-    /// The record has these. If it has a sequence, it belongs to this entity.
+    /// Sets the sequence and label of a record. With a sequence, it belongs to this entity.
     pub(super) fn insert(&mut self, index: usize, entity: Entity, Extras { sequence, label }: Extras) {
         self.of.extend(sequence.map(|sequence| (index, (entity, sequence))));
         self.labels.extend(label.map(|label| (index, label)));
     }
 
-    /// What is claimed for the record.
+    /// Returns the candidate to claim for the record.
     pub(super) fn candidate(&self, index: usize, operation: Operation) -> Candidate {
         let Operation { key, fingerprint } = operation;
         if !self.are_any() && self.labels.is_empty() {
@@ -45,17 +45,17 @@ impl Entities {
         Candidate { key, fingerprint, extras: Extras { sequence, label }.boxed() }
     }
 
-    /// Whether there are ordered records.
+    /// Returns whether there are ordered records.
     pub(super) fn are_any(&self) -> bool {
         !self.of.is_empty()
     }
 
-    /// Whether the record belongs to an entity.
+    /// Returns whether the record belongs to an entity.
     pub(super) fn has(&self, index: usize) -> bool {
         self.are_any() && self.of.contains_key(&index)
     }
 
-    /// Takes the turn of the record's entity, if no other record has it. One without an entity always has its turn.
+    /// Takes the turn of the record's entity if no other record has it. Returns `true` for a record without an entity.
     pub(super) fn take_turn(&mut self, index: usize) -> bool {
         match self.of.get(&index) {
             Some((entity, _)) => *self.turns.entry(*entity).or_insert(index) == index,
@@ -63,7 +63,8 @@ impl Entities {
         }
     }
 
-    /// The wait of a record whose claim was refused with `refusal` at `now`: that of its entity, if there was one.
+    /// Returns the wait of a record whose claim was refused with `refusal` at `now`, which is its entity's wait if
+    /// there is one.
     pub(super) fn wait(
         &mut self,
         index: usize,
@@ -81,7 +82,7 @@ impl Entities {
         }
     }
 
-    /// How many of these records could take a turn.
+    /// Returns the number of these records that could take a turn.
     pub(super) fn turns_of(&self, records: impl Iterator<Item = usize>) -> usize {
         let mut seen = BTreeSet::new();
         let has_turn = |index: &usize| match self.of.get(index) {
@@ -91,7 +92,7 @@ impl Entities {
         records.filter(has_turn).count()
     }
 
-    /// The record is decided, and its turn over.
+    /// Ends the turn of a record that is decided.
     pub(super) fn end_turn(&mut self, index: usize) {
         if let Some((entity, _)) = self.of.remove(&index)
             && self.turns.get(&entity) == Some(&index)

@@ -1,5 +1,5 @@
-//! Order (B4): the records of one lane run one after the other, in the order of the event, and a failure blocks those
-//! behind it. Lanes run side by side.
+//! Lanes, which order records (B4). The records of one lane run one after the other, in the order of the event, and a
+//! failure blocks those behind it. Lanes run concurrently.
 
 use std::{
     borrow::Cow,
@@ -8,16 +8,16 @@ use std::{
 
 use crate::batch::options::OnFailure;
 
-/// Where each record of a batch stands in its lane.
+/// The position of each record of a batch in its lane.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    /// The lane of each record; empty if the source has no order.
+    /// The lane of each record. Empty if the source has no order.
     of: Vec<Option<usize>>,
     lanes: Vec<Lane>,
-    /// For a record without order: the lanes in which one waits for it.
+    /// The lanes in which a record waits for this unordered record.
     followers: HashMap<usize, Vec<usize>>,
     on_failure: OnFailure,
-    /// How many lanes have not failed.
+    /// The number of lanes that have not failed.
     standing: usize,
     any_unordered: bool,
     halted: bool,
@@ -29,12 +29,13 @@ struct Lane {
     /// The records whose turn is not over, in order. Only the first may run.
     waiting: VecDeque<usize>,
     failed: bool,
-    /// Lanes in which a record waits for one of this lane, because it has its key.
+    /// Lanes in which a record waits for one of this lane with the same key.
     followers: Vec<usize>,
 }
 
 impl Lanes {
-    /// `names` are the lanes of the records, in the order of the event; `None` for a record without order.
+    /// Creates the lanes. `names` are the lanes of the records in the order of the event, with `None` for an unordered
+    /// record.
     pub(super) fn new<'a>(names: impl Iterator<Item = Option<Cow<'a, str>>>, on_failure: OnFailure) -> Self {
         let mut by_name = HashMap::new();
         let mut lanes: Vec<Lane> = Vec::new();
@@ -70,40 +71,41 @@ impl Lanes {
         self.of.get(index).copied().flatten()
     }
 
-    /// Whether the record has a place in an order.
+    /// Returns whether the record is ordered.
     pub(super) fn is_ordered(&self, index: usize) -> bool {
         self.lane(index).is_some()
     }
 
-    /// Whether every record before this one in its lane is decided, and none of them failed.
+    /// Returns whether every record before this one in its lane is decided and none failed.
     pub(super) fn may_start(&self, index: usize) -> bool {
         !self.halted && self.has_its_turn(index)
     }
 
-    /// Whether the record may start together with these: what is before it in its lane starts with it.
+    /// Returns whether the record may start together with these, because the record before it in its lane does.
     pub(super) fn may_start_with(&self, index: usize, together: impl Fn(usize) -> bool) -> bool {
         if self.is_blocked(index) {
             return false;
         }
         self.lane(index).is_some_and(|lane| {
             let waiting = &self.lanes[lane].waiting;
-            // They are in the order of the event.
+            // `waiting` is in the order of the event.
             let at = waiting.binary_search(&index).ok();
             at.and_then(|at| at.checked_sub(1)).is_some_and(|before| together(waiting[before]))
         })
     }
 
-    /// Whether a record before this one in its lane has failed, or it has itself.
+    /// Returns whether this record, or one before it in its lane, has failed.
     pub(super) fn has_failed(&self, index: usize) -> bool {
         self.lane(index).is_some_and(|lane| self.lanes[lane].failed)
     }
 
-    /// Whether a failure keeps this record from running: one before it in its lane, or one that stopped the batch.
+    /// Returns whether a failure blocks this record: one before it in its lane, or one that stopped the batch.
     pub(super) fn is_blocked(&self, index: usize) -> bool {
         self.halted || self.has_failed(index)
     }
 
-    /// Whether the record's outcome counts now: none before it in its lane is undecided, or has failed.
+    /// Returns whether the record's outcome is final now, because all records before it in its lane are decided and
+    /// none failed.
     pub(super) fn has_its_turn(&self, index: usize) -> bool {
         self.lane(index).is_none_or(|lane| {
             let lane = &self.lanes[lane];
@@ -111,17 +113,17 @@ impl Lanes {
         })
     }
 
-    /// Whether a failure has blocked records since this was asked.
+    /// Returns whether a failure has blocked records since the last call.
     pub(super) fn take_change(&mut self) -> bool {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// Whether any record has a place in an order.
+    /// Returns whether any record is ordered.
     pub(super) fn any_order(&self) -> bool {
         !self.lanes.is_empty()
     }
 
-    /// A record waits for the outcome of another one.
+    /// Makes a record wait for the outcome of another one.
     pub(super) fn wait_for(&mut self, follower: usize, leader: usize) {
         let Some(behind) = self.lane(follower) else { return };
         let followers = match self.lane(leader) {
@@ -134,13 +136,14 @@ impl Lanes {
         }
     }
 
-    /// Whether the record's turn in its lane has not come, or is not over.
+    /// Returns whether the record's turn in its lane has not come or is not over.
     pub(super) fn is_waiting(&self, index: usize) -> bool {
         self.lane(index).is_some_and(|lane| self.lanes[lane].waiting.front().is_some_and(|first| *first <= index))
     }
 
-    /// The record has run and failed, though that may not be recorded yet: what is behind it need not wait. What ran before
-    /// it in the same call still counts; however that ends, the lane fails, and what stops the batch stops it now.
+    /// Marks a record that has run and failed, possibly before that is recorded, so that the records behind it need not
+    /// wait. Records that ran before it in the same call still count. Whatever their outcomes, the lane fails, and a
+    /// failure that stops the batch does so immediately.
     pub(super) fn fail(&mut self, index: usize) {
         let Some(lane) = self.lane(index) else { return };
         if self.has_its_turn(index) {
@@ -152,36 +155,37 @@ impl Lanes {
         }
     }
 
-    /// The records whose turn it is: the first of each lane that has not failed.
+    /// Returns the records whose turn it is: the first of each lane that has not failed.
     pub(super) fn fronts(&self) -> impl Iterator<Item = usize> {
         self.lanes.iter().filter(|lane| !lane.failed).filter_map(|lane| lane.waiting.front().copied())
     }
 
-    /// Whether a failure blocks everything that has not been started.
+    /// Returns whether a failure blocks all records that have not started.
     pub(super) fn are_halted(&self) -> bool {
         self.halted
     }
 
-    /// Whether a record of the same lane waits behind this one.
+    /// Returns whether a record of the same lane waits behind this one.
     pub(super) fn has_followers(&self, index: usize) -> bool {
         self.lane(index).is_some_and(|lane| self.lanes[lane].waiting.iter().any(|waiting| *waiting > index))
     }
 
-    /// Whether records of one lane may run while others of another one wait.
+    /// Returns whether records of one lane may run while those of another wait.
     pub(super) fn are_several(&self) -> bool {
         self.lanes.len() > 1 || self.any_order() && self.any_unordered
     }
 
-    /// Whether all records are in one lane, so that one alone may start.
+    /// Returns whether all records are in one lane, so that only one may start.
     pub(super) fn is_single_lane(&self) -> bool {
         self.lanes.len() == 1 && !self.any_unordered
     }
 
-    /// Moves lanes on, after `index` was decided or found to follow another record. `verdict` says of a record whether it
-    /// failed; `None` while it is not decided. Returns the records whose turn is over.
+    /// Advances lanes after `index` was decided or found to follow another record. `verdict` returns whether a record
+    /// failed, or `None` while it is undecided. Returns the records whose turn is over.
     pub(super) fn advance(&mut self, index: usize, verdict: impl Fn(usize) -> Option<bool>) -> Vec<usize> {
         let mut over = Vec::new();
-        // What follows this record may go on now, even if its own lane cannot; what follows others, if their lanes moved.
+        // Followers of this record may now advance, even if its own lane cannot. Followers of others may if their lanes
+        // advanced.
         let mut open = match self.lane(index) {
             Some(lane) => [&[lane], &*self.lanes[lane].followers].concat(),
             None if self.followers.is_empty() => Vec::new(),
@@ -200,7 +204,7 @@ impl Lanes {
         over
     }
 
-    /// A lane has failed. If that was the last one, it is as if the batch were stopped: what is left need not be decoded.
+    /// Marks a lane as failed. If it was the last one, the batch is stopped, so that the rest need not be decoded.
     fn lane_failed(&mut self) {
         self.is_changed = true;
         self.standing -= 1;

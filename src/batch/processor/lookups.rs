@@ -1,4 +1,4 @@
-//! Lookups: where many records turn out to be done, those behind them are read before they are claimed (B12).
+//! Lookups, which read records before they are claimed when many of a batch turn out to be done (B12).
 
 /// The number of records that claims must find done before lookups begin.
 const MIN_DONE: usize = 3;
@@ -6,7 +6,7 @@ const MIN_DONE: usize = 3;
 /// The maximum number of chunks in concurrent lookups.
 const MAX_CHUNKS: usize = 10;
 
-/// Limits concurrent lookups, depending on the share of records that were already done.
+/// The limit of concurrent lookups, depending on the share of records that were already done.
 #[derive(Debug, Default)]
 pub(super) struct Lookups {
     /// Records that claims found done, counted since the last call in which few were.
@@ -56,7 +56,8 @@ impl Lookups {
     }
 }
 
-/// Returns whether at least a third of the records are done. In a batch that is half done, a single chunk may have fewer than half.
+/// Returns whether at least a third of the records are done. In a batch that is half done, a single chunk may contain
+/// fewer than half.
 fn are_many(done: usize, records: usize) -> bool {
     3 * done >= records.max(1)
 }

@@ -1,8 +1,8 @@
-//! Takes the records of one invocation through decoding, claiming, running and settling.
+//! Decodes, claims, runs and settles the records of one invocation.
 //!
-//! It knows nothing of where they come from: a [`Source`](super::source::Source) has taken them apart, and is told which of
-//! them failed. What happens when is decided by a machine without time and calls of its own ([`machine::Machine::turn`]); a
-//! small loop ([`drive`]) does it.
+//! It is independent of their origin: a [`Source`](super::source::Source) splits the event into records, and responds
+//! with the failed ones. A machine without time or calls ([`machine::Machine::turn`]) decides the order of the steps,
+//! and a small loop ([`drive`]) performs them.
 
 mod actions;
 mod batch;

@@ -1,18 +1,18 @@
-//! Whether there is time for another record (B5), and how far claims may run ahead of the work (B12).
+//! Decides whether there is time for another record (B5), and how far claims may run ahead of the work (B12).
 
 use std::time::Duration;
 
 use crate::{clock::Timestamp, idempotency::policy::AfterUnknown};
 
-/// The most records in one claim call, if the store takes that many in a round trip.
+/// The maximum number of records in one claim call, if the store takes that many in a round trip.
 const MAX_CHUNK: usize = 100;
 
-/// The most chunks, and the most records, that are claimed ahead of the work.
+/// The maximum number of chunks, and of records, that are claimed ahead of the work.
 const MAX_CHUNKS_AHEAD: usize = 10;
 const MAX_AHEAD: usize = 250;
 
-/// The store's round trip until one has been measured. For handlers that are expected to take less, these many chunks and
-/// records may be claimed ahead from the beginning.
+/// The assumed round trip to the store until one has been measured. If handlers are expected to take less, this many
+/// chunks and records may be claimed ahead from the beginning.
 const ASSUMED_ROUND_TRIP: Duration = Duration::from_millis(5);
 const CHUNKS_FOR_FAST_HANDLERS: usize = 4;
 const AHEAD_OF_FAST_HANDLERS: usize = 100;
@@ -28,21 +28,21 @@ pub(super) struct Pace {
     longest: Duration,
     concurrency: usize,
     chunk: usize,
-    /// The most claimed records that may wait for others before them.
+    /// The maximum number of claimed records that may wait for others before them.
     max_waiting: usize,
     after_unknown: AfterUnknown,
-    /// The most records that a handler takes at once.
+    /// The maximum number of records in one call of the handler.
     bulk_size: usize,
     /// The number of records that have run, and the time during which any ran.
     ran: u32,
     busy: Duration,
     busy_since: Option<Timestamp>,
-    /// The shortest time that the store took to answer a claim.
+    /// The shortest time of a claim call so far.
     round_trip: Option<Duration>,
     polls: Polls,
 }
 
-/// How long polls of handlers have taken. After one poll has blocked its thread, any other may.
+/// The durations of handler polls so far. After one poll has blocked its thread, any other may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Polls {
     None,
@@ -55,7 +55,7 @@ enum Polls {
 pub(super) struct Standing {
     /// Claimed records that can begin.
     pub(super) ready: usize,
-    /// Records whose claims are being made.
+    /// Records in pending claim calls.
     pub(super) claiming: usize,
     /// Claimed records that wait for others before them in their order.
     pub(super) waiting: usize,
@@ -65,11 +65,11 @@ pub(super) struct Standing {
     pub(super) unrecorded: usize,
 }
 
-/// How many records one call may claim.
+/// The number of records that one call may claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Budget {
     pub(super) total: usize,
-    /// How many of these may be records that cannot begin yet, because others come before them in their order.
+    /// The part of `total` that may be records that cannot begin yet, because others come before them in their order.
     pub(super) ahead: usize,
 }
 
@@ -87,7 +87,7 @@ impl Pace {
         is_single_lane: bool,
     ) -> Self {
         let chunk = store_batch.clamp(1, MAX_CHUNK);
-        // There is always room to claim a record that can begin: a single lane has one.
+        // There is always room to claim a record that can begin. A single lane has one.
         let max_waiting = if is_single_lane { chunk - 1 } else { chunk / 2 };
         Self {
             stop,
@@ -106,7 +106,7 @@ impl Pace {
         }
     }
 
-    /// Sets the most records that a handler takes at once.
+    /// Sets the maximum number of records in one call of the handler.
     pub(super) fn set_bulk_size(&mut self, records: usize) {
         self.bulk_size = records.max(1);
     }
@@ -116,14 +116,14 @@ impl Pace {
         self.busy_since.get_or_insert(now);
     }
 
-    /// Notes how long a handler has run. Returns whether it is the longest time so far.
+    /// Notes the duration of a handler. Returns whether it is the longest so far.
     pub(super) fn took(&mut self, time: Duration) -> bool {
         let is_longest = time > self.longest;
         self.longest = self.longest.max(time);
         is_longest
     }
 
-    /// Notes that a handler of `records` has ended; `is_idle` if no other is running.
+    /// Notes that a handler of `records` has ended. `is_idle` is `true` if no other is running.
     pub(super) fn ended(&mut self, records: usize, now: Timestamp, is_idle: bool) {
         self.ran = self.ran.saturating_add(u32::try_from(records).unwrap_or(u32::MAX));
         if let Some(since) = self.busy_since {
@@ -132,7 +132,7 @@ impl Pace {
         }
     }
 
-    /// Notes how long a poll has taken.
+    /// Notes the duration of a poll.
     pub(super) fn polled(&mut self, took: Duration, is_first_of_handler: bool) {
         if took > LONG_POLL {
             self.polls = Polls::Long;
@@ -141,18 +141,18 @@ impl Pace {
         }
     }
 
-    /// Notes how long the store has taken to answer a claim.
+    /// Notes the duration of a claim call.
     pub(super) fn claimed(&mut self, took: Duration) {
         self.round_trip = Some(self.round_trip.map_or(took, |shortest| shortest.min(took)));
     }
 
-    /// Whether a record that begins at `now` can be expected to end before the stop point (B5). Once it cannot, no later
-    /// one can either.
+    /// Returns whether a record that begins at `now` is expected to end before the stop point (B5). If not, no later
+    /// one is either.
     pub(super) fn in_time(&self, now: Timestamp) -> bool {
         now < self.stop && now.after(self.expected()) <= self.stop
     }
 
-    /// The latest time at which a record may begin, by the measurements so far.
+    /// Returns the latest time at which a record may begin, by the measurements so far.
     pub(super) fn begin_by(&self) -> Timestamp {
         self.stop.before(self.expected())
     }
@@ -165,18 +165,19 @@ impl Pace {
         running < self.concurrency
     }
 
-    /// Whether this many settles fill a call.
+    /// Returns whether this many settles fill a call.
     pub(super) fn fills_a_call(&self, due: usize) -> bool {
         due >= self.chunk
     }
 
-    /// How many records may be claimed now (B12).
+    /// Returns the number of records that may be claimed now (B12).
     ///
-    /// A crash leaves claims on work that never began. If such a claim may be taken over, it costs a delay. So claims run ahead
-    /// by the records that the handlers can begin within one round trip to the store, and by at least one chunk. If it may not
-    /// be taken over, it costs the operation; if it is probed first, it costs a probe. Then a record is claimed only when its
-    /// handler is about to begin, and one at a time while a handler may block its thread. A crash also leaves claims on work
-    /// that was done and not recorded, so nothing is claimed while more than that waits to be recorded.
+    /// A crash leaves claims on work that never began. If such claims may be taken over, they cost a delay. Therefore
+    /// claims run ahead by the number of records that the handlers can begin within one round trip to the store, and by
+    /// at least one chunk. If they may not be taken over, they cost the operation, and if they are probed first, a
+    /// probe. In these cases a record is claimed only when its handler is about to begin, and one at a time while a
+    /// handler may block its thread. A crash also leaves claims on work that was done and not recorded, so no claim is
+    /// made while more than that waits to be recorded.
     pub(super) fn budget(&self, standing: Standing) -> Budget {
         let Standing { ready, claiming, waiting, running, unrecorded } = standing;
         match self.after_unknown {
@@ -185,8 +186,9 @@ impl Pace {
                 if unrecorded > chunks * self.chunk || ready + claiming > (chunks - 1) * self.chunk {
                     return Budget::NONE;
                 }
-                // Waiting records are claimed several at a time, so that a long order is not claimed one by one. None is claimed
-                // while a claim is in flight: its records may have to wait as well, and leave no room for those that can begin.
+                // Waiting records are claimed several at a time, so that a long order is not claimed one by one. None
+                // is claimed while a claim is in flight, because its records may have to wait too and would leave no
+                // room for those that can begin.
                 let is_full = claiming > 0 || waiting > self.max_waiting / 2;
                 let ahead = if is_full { 0 } else { self.max_waiting - waiting };
                 Budget { total: self.chunk.saturating_sub(waiting), ahead }
@@ -204,22 +206,23 @@ impl Pace {
         }
     }
 
-    /// Whether claims wait for handlers: no more than one chunk may be claimed without having begun.
+    /// Returns whether claims wait for handlers because at most one chunk may be claimed without having begun.
     pub(super) fn limits_claims(&self) -> bool {
         self.after_unknown != AfterUnknown::Rerun || self.chunks_ahead() == 1
     }
 
-    /// The most records in one call to the store.
+    /// Returns the maximum number of records in one store call.
     pub(super) fn chunk(&self) -> usize {
         self.chunk
     }
 
-    /// The most records that may be claimed without having begun.
+    /// Returns the maximum number of records that may be claimed without having begun.
     pub(super) fn most_ahead(&self) -> usize {
         self.chunks_ahead() * self.chunk
     }
 
-    /// The number of chunks that the handlers can begin within one round trip to the store, by their measured speed.
+    /// Returns the number of chunks that the handlers can begin within one round trip to the store, by their measured
+    /// speed.
     fn chunks_ahead(&self) -> usize {
         if self.ran == 0 {
             let is_fast = self.expected.is_some_and(|expected| expected < ASSUMED_ROUND_TRIP);
@@ -236,7 +239,7 @@ impl Pace {
         chunks.clamp(1, most)
     }
 
-    /// The number of chunks that these records fill, up to a limit.
+    /// Returns the number of chunks that these records fill, up to a limit.
     fn chunks_of(&self, records: usize, max_chunks: usize) -> usize {
         (records / self.chunk).clamp(1, max_chunks)
     }
@@ -253,7 +256,7 @@ mod tests {
         Pace::new(NOW.after(500 * MILLI), expected, 10, 25, after_unknown, false)
     }
 
-    /// `records` have run one after the other, each for this long, and the store takes 5 ms.
+    /// Returns the pace after `records` have run one after the other for `each`, with a store that takes 5 ms.
     fn after(records: usize, each: Duration) -> Pace {
         let mut pace = pace(None, AfterUnknown::Rerun);
         pace.claimed(5 * MILLI);
@@ -290,7 +293,7 @@ mod tests {
         assert_eq!([total(new, 0, 0), total(new, 1, 0), total(new, 0, 1)], [25, 0, 0]);
         let slow = after(25, 5 * MILLI);
         assert_eq!([total(slow, 0, 0), total(slow, 1, 0)], [25, 0], "one record within a round trip");
-        // 25 records a millisecond: five chunks within a round trip.
+        // At 25 records per millisecond, five chunks fit within a round trip.
         let mut fast = after(24, Duration::ZERO);
         fast.began(NOW);
         fast.ended(1, NOW.after(MILLI), true);

@@ -1,4 +1,4 @@
-//! Records that are decoded and have not begun, in a queue for each next step.
+//! Queues of decoded records that have not begun, one for each next step.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -10,61 +10,61 @@ use super::{
 };
 use crate::batch::{record::RecordInfo, source::Source};
 
-/// How many records may be decoded and wait for their turn: to be claimed, to run, or to be dead-lettered.
+/// The maximum number of decoded records that wait to be claimed, to run or to be dead-lettered.
 const LOOK_AHEAD: usize = 100;
 
 #[derive(Default)]
 pub(super) struct Queues {
-    /// Those that want a claim.
+    /// Records that need a claim.
     decoded: Vec<usize>,
-    /// Those that were looked up, have no outcome, and want a claim: in the order of the event.
+    /// Records that were looked up, have no outcome, and need a claim, in the order of the event.
     looked_up: Vec<usize>,
-    /// Those that have waited, and whose keys may be free.
+    /// Records that have waited, and whose keys may be free.
     free: Vec<usize>,
-    /// Those that run when their turn comes.
+    /// Records that run when their turn comes.
     ready: VecDeque<usize>,
-    /// The claim for which records are being decoded.
+    /// The claim call that records are being decoded for.
     filling: Option<Filling>,
 }
 
 #[derive(Clone, Copy)]
 struct Filling {
     budget: Budget,
-    /// How many of the records that were decoded for it can begin without a claim.
+    /// The number of records decoded for it that can begin without a claim.
     unprotected: usize,
 }
 
-/// The next call to the store.
+/// The next store call.
 pub(super) enum Next<B> {
-    /// First this record is to be decoded.
+    /// A record to decode first.
     Decode(usize, Arc<RecordInfo>, B),
-    /// It is for these; none may be for want of records, or of room.
+    /// The records of the call, which may be empty for lack of records or of budget.
     Call(Vec<usize>),
 }
 
 impl Queues {
-    /// It is decoded and wants a claim.
+    /// Adds a decoded record that needs a claim.
     pub(super) fn decoded(&mut self, index: usize) {
         self.decoded.push(index);
     }
 
-    /// It was looked up, has no outcome, and wants a claim.
+    /// Adds a record that was looked up, has no outcome, and needs a claim.
     pub(super) fn looked_up(&mut self, index: usize) {
         let place = self.looked_up.partition_point(|other| *other < index);
         self.looked_up.insert(place, index);
     }
 
-    /// It has waited, and its key may be free.
+    /// Adds a record that has waited, and whose key may be free.
     pub(super) fn free(&mut self, index: usize) {
         self.free.push(index);
     }
 
-    /// It runs when its turn comes.
+    /// Adds a record that runs when its turn comes.
     pub(super) fn ready(&mut self, index: usize) {
         self.ready.push_back(index);
     }
 
-    /// It is decoded and runs, without a claim, when its turn comes.
+    /// Adds a decoded record that runs without a claim when its turn comes.
     pub(super) fn unprotected(&mut self, index: usize, lanes: &Lanes) {
         self.ready.push_back(index);
         if let Some(filling) = &mut self.filling {
@@ -80,12 +80,12 @@ impl Queues {
         self.free.iter().copied()
     }
 
-    /// It is not to be claimed any more.
+    /// Removes a record that is no longer to be claimed.
     pub(super) fn remove_free(&mut self, index: usize) {
         self.free.retain(|free| *free != index);
     }
 
-    /// How many claimed records can begin, and how many wait for others before them.
+    /// Returns the number of claimed records that can begin, and the number of those that wait for others before them.
     pub(super) fn claimed<S: Source, T>(&self, lanes: &Lanes, records: &Records<S, T>) -> (usize, usize) {
         if !lanes.any_order() {
             return (self.ready.len(), 0);
@@ -95,8 +95,9 @@ impl Queues {
         (can_begin.len(), cannot.iter().filter(|index| records.claim_of(**index).is_some()).count())
     }
 
-    /// What to claim by the next call: what has waited; else what is decoded, after as many records are as there is room
-    /// for. `budget` is asked for when such a call begins; so many records are `held` elsewhere.
+    /// Returns the records for the next claim call: those that have waited, or else decoded records, once enough are
+    /// decoded for the budget. `budget` is called when such a call begins. `held` is the number of records elsewhere in
+    /// the processor.
     pub(super) fn next_claim<S: Source, T>(
         &mut self,
         lanes: &Lanes,
@@ -116,7 +117,7 @@ impl Queues {
             return Next::Call(taken);
         }
         if !self.looked_up.is_empty() {
-            // They come before what was decoded after them.
+            // They precede records that were decoded after them.
             self.decoded.append(&mut self.looked_up);
             self.decoded.sort_unstable();
         }
@@ -131,7 +132,8 @@ impl Queues {
         Next::Call(take_for_claims(&mut self.decoded, lanes, entities, filling.budget))
     }
 
-    /// Takes the records for the next claim call while lookups are on: those that have waited first, then those that were looked up.
+    /// Takes the records for the next claim call while lookups are on, first those that have waited, then those that
+    /// were looked up.
     pub(super) fn next_looked_up<S: Source, T>(
         &mut self,
         lanes: &Lanes,
@@ -151,8 +153,8 @@ impl Queues {
         if taken.is_empty() { take_for_claims(&mut self.looked_up, lanes, entities, budget) } else { taken }
     }
 
-    /// Takes up to `chunk` decoded records for the next lookup, or asks for another record to be decoded. `held` counts the records
-    /// that other parts of the processor hold.
+    /// Takes up to `chunk` decoded records for the next lookup, or requests another record to be decoded. `held` counts
+    /// the records that other parts of the processor hold.
     pub(super) fn next_lookup<S: Source, T>(
         &mut self,
         lanes: &Lanes,
@@ -174,9 +176,9 @@ impl Queues {
         self.decoded.len() + self.looked_up.len() + self.ready.len()
     }
 
-    /// Whether to decode another record before claiming. They are decoded in the order of the event, since of several with
-    /// one key the first one counts; but the turn of a later one may come first, in another lane. What a failure blocks is
-    /// decoded too, since others may have its key, unless that is all that is left.
+    /// Returns whether to decode another record before claiming. Records are decoded in the order of the event, because
+    /// the first one with a key counts. The turn of a later one in another lane may still come first. Records that a
+    /// failure blocks are decoded too, because others may have their keys, unless only blocked ones are left.
     fn wants_more(&self, lanes: &Lanes, entities: &Entities, Filling { budget, unprotected }: Filling) -> bool {
         let can_begin = match lanes {
             lanes if lanes.are_halted() => return false,
@@ -189,29 +191,29 @@ impl Queues {
         can_begin + unprotected < budget.total
     }
 
-    /// The next record whose turn it is, of those that are `wanted`.
+    /// Returns the next `wanted` record whose turn it is.
     pub(super) fn find_ready(&self, lanes: &Lanes, wanted: impl Fn(usize) -> bool) -> Option<usize> {
         self.find(|index| lanes.may_start(index) && wanted(index))
     }
 
-    /// The next record that runs when its turn comes, of those that are `wanted`.
+    /// Returns the next `wanted` record that runs when its turn comes.
     pub(super) fn find(&self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
         self.ready.iter().copied().find(|index| wanted(*index))
     }
 
-    /// It begins.
+    /// Removes a record that begins.
     pub(super) fn take_ready(&mut self, index: usize) {
         if let Some(at) = self.ready.iter().position(|ready| *ready == index) {
             self.ready.remove(at);
         }
     }
 
-    /// Whether any record may begin.
+    /// Returns whether any record may begin.
     pub(super) fn can_begin(&self, lanes: &Lanes) -> bool {
         self.ready.iter().any(|index| lanes.may_start(*index))
     }
 
-    /// Takes out what a failure blocks.
+    /// Removes and returns the records that a failure blocks.
     pub(super) fn take_blocked(&mut self, lanes: &Lanes) -> Vec<usize> {
         let mut blocked: Vec<usize> = self.decoded.extract_if(.., |index| lanes.is_blocked(*index)).collect();
         blocked.extend(self.looked_up.extract_if(.., |index| lanes.is_blocked(*index)));
@@ -224,14 +226,14 @@ impl Queues {
         blocked
     }
 
-    /// Takes out everything that is decoded or claimed and has not begun.
+    /// Removes and returns all records that are decoded or claimed and have not begun.
     pub(super) fn take_unbegun(&mut self) -> impl Iterator<Item = usize> {
         self.decoded.drain(..).chain(self.looked_up.drain(..)).chain(self.ready.drain(..))
     }
 }
 
-/// Takes records out that may be claimed: first what can begin at once, then what comes next in its order. Ordered ones are
-/// claimed when they can begin, and no earlier.
+/// Removes and returns records that may be claimed: first those that can begin immediately, then the next ones of each
+/// order. Records of entities are claimed only when they can begin.
 fn take_for_claims(records: &mut Vec<usize>, lanes: &Lanes, entities: &mut Entities, budget: Budget) -> Vec<usize> {
     if records.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The life of each record, from the event to its report. Only this file changes a record's state.
+//! The states of each record, from the event to its report. Only this file changes a record's state.
 //!
 //! ```text
 //! incoming → decoded → claiming → ready → running → settling → decided → reported
@@ -24,73 +24,73 @@ use crate::{
     record::{Difference, Fingerprint, KeyHash},
 };
 
-/// What a record is in the batch.
+/// The state of a record in the batch.
 enum Life<R, T> {
-    /// As the event has it.
+    /// As received in the event.
     Incoming(R),
-    /// It is being decoded.
+    /// Being decoded.
     Opened,
-    /// It wants a claim.
+    /// Decoded, and needs a claim.
     Decoded(Work<T>),
-    /// Its claim is being made.
+    /// In a pending claim call.
     Claiming(Work<T>),
-    /// Its key is held elsewhere, and it waits for that to end.
+    /// Waiting for its key, which is held elsewhere.
     Waiting(Work<T>, Box<LeaseWait>),
-    /// It runs when its turn comes: under its claim, or unprotected.
+    /// Runs when its turn comes, under its claim or unprotected.
     Ready(Work<T>, Option<Claim>),
     Running,
-    /// It has run, and its end is being recorded.
+    /// Has run, and its end is being recorded.
     Settling,
-    /// It has the key of an earlier record, and shares that one's outcome.
+    /// Has the key of an earlier record, and shares its outcome.
     Following(Follows),
-    /// Its outcome is known, and counts when its turn comes.
+    /// Has an outcome, which becomes final at its turn.
     Decided(Decision),
-    /// Nothing changes any more. What was decided of its key is kept for those that follow it.
+    /// Final. The decision about its key is kept for the records that follow it.
     Reported(Option<Decision>, Option<Follows>, RecordReport),
 }
 
 /// A decoded record.
 pub(super) struct Work<T> {
     pub(super) payload: T,
-    /// `None` if it runs unprotected.
+    /// `None` if the record runs unprotected.
     pub(super) operation: Option<Operation>,
 }
 
-/// A record that is decoded, and what few of them have; or why there is nothing to do for it.
+/// A decoded record with its extras, which few records have, or the reason not to process it.
 pub(super) type Decoded<T> = Result<(Work<T>, Option<Box<Extras>>), NoWork>;
 
-/// Why there is nothing to do for a record.
+/// The reason not to process a record.
 pub(super) enum NoWork {
-    /// It is no work, and is acknowledged.
+    /// It is ignored, and acknowledged.
     Ignored,
     /// It cannot be decoded, or has no key.
     Failed(Error),
 }
 
-/// The key and fingerprint that a record claims. Its sequence and label are stored separately ([`Entities`](super::entities::Entities)),
-/// because few records have them, and all candidates are moved often.
+/// The key and fingerprint that a record claims. Its sequence and label are stored separately
+/// ([`Entities`](super::entities::Entities)), because few records have them, and all candidates are moved often.
 #[derive(Clone, Copy)]
 pub(super) struct Operation {
     pub(super) key: KeyHash,
     pub(super) fingerprint: Option<Fingerprint>,
 }
 
-/// A record's place behind an earlier one with the same key.
+/// A record's position behind an earlier one with the same key.
 #[derive(Clone, Copy)]
 pub(super) struct Follows {
     pub(super) leader: usize,
-    /// Whether its payload is the leader's too.
+    /// Whether it has the same payload as the leader.
     pub(super) same_payload: bool,
-    /// The parts in which the two payloads differ, as far as they are known.
+    /// The known differences between the two payloads.
     pub(super) difference: Difference,
 }
 
 struct Entry<S: Source, T> {
     life: Life<S::Record, T>,
-    /// Known as soon as it is opened.
+    /// Set when the record is opened.
     info: Option<Arc<RecordInfo>>,
     key: Option<KeyHash>,
-    /// Kept where it may have to be dead-lettered.
+    /// Kept if the record may have to be dead-lettered.
     body: Option<S::Body>,
     /// Whether it has waited for its key once.
     has_waited: bool,
@@ -132,19 +132,19 @@ impl<S: Source, T> Records<S, T> {
         self.entries[index].body = Some(body);
     }
 
-    /// It is decoded and wants a claim.
+    /// Marks it as decoded, and in need of a claim.
     pub(super) fn decoded(&mut self, index: usize, work: Work<T>) {
         let entry = &mut self.entries[index];
         entry.key = work.operation.map(|operation| operation.key);
         entry.life = Life::Decoded(work);
     }
 
-    /// It is decoded and runs without a claim.
+    /// Marks it as decoded, to run without a claim.
     pub(super) fn unprotected(&mut self, index: usize, work: Work<T>) {
         self.entries[index].life = Life::Ready(work, None);
     }
 
-    /// It has the key of an earlier record.
+    /// Marks it as having the key of an earlier record.
     pub(super) fn follow(&mut self, index: usize, work: Work<T>, follows: Follows) {
         let entry = &mut self.entries[index];
         entry.key = work.operation.map(|operation| operation.key);
@@ -152,7 +152,7 @@ impl<S: Source, T> Records<S, T> {
         drop_contained(work.payload);
     }
 
-    /// Its claim is made: for the first time, or once more after it has waited.
+    /// Marks it as being claimed, for the first time or again after a wait.
     pub(super) fn claim(&mut self, index: usize) -> Option<Operation> {
         let entry = &mut self.entries[index];
         let work = match std::mem::replace(&mut entry.life, Life::Opened) {
@@ -167,7 +167,7 @@ impl<S: Source, T> Records<S, T> {
         operation
     }
 
-    /// Its claim is granted.
+    /// Stores its granted claim.
     pub(super) fn granted(&mut self, index: usize, claim: Claim) {
         let entry = &mut self.entries[index];
         entry.life = match std::mem::replace(&mut entry.life, Life::Opened) {
@@ -176,7 +176,7 @@ impl<S: Source, T> Records<S, T> {
         };
     }
 
-    /// Its key is held elsewhere, and it waits for that to end.
+    /// Marks it as waiting for its key, which is held elsewhere.
     pub(super) fn wait(&mut self, index: usize, wait: LeaseWait) {
         let entry = &mut self.entries[index];
         entry.has_waited = true;
@@ -190,7 +190,7 @@ impl<S: Source, T> Records<S, T> {
         self.entries[index].has_waited
     }
 
-    /// The wait of a record that waits.
+    /// Returns the wait of a waiting record.
     pub(super) fn wait_of(&self, index: usize) -> Option<&LeaseWait> {
         match &self.entries[index].life {
             Life::Waiting(_, wait) => Some(wait),
@@ -213,7 +213,7 @@ impl<S: Source, T> Records<S, T> {
         }
     }
 
-    /// The claim of a record that is ready to run.
+    /// Returns the claim of a record that is ready to run.
     pub(super) fn claim_of(&self, index: usize) -> Option<&Claim> {
         match &self.entries[index].life {
             Life::Ready(_, claim) => claim.as_ref(),
@@ -221,7 +221,7 @@ impl<S: Source, T> Records<S, T> {
         }
     }
 
-    /// It does not run. Its claim is to be released; dropping its payload runs code of the user's.
+    /// Marks it as not to run, and returns its claim to release. Dropping its payload runs user code.
     pub(super) fn give_up(&mut self, index: usize) -> Option<Claim> {
         let entry = &mut self.entries[index];
         if matches!(entry.life, Life::Running | Life::Settling) {
@@ -239,7 +239,7 @@ impl<S: Source, T> Records<S, T> {
         claim
     }
 
-    /// Its handler begins.
+    /// Marks its handler as begun.
     pub(super) fn begin(&mut self, index: usize) -> Option<Run<T>> {
         let entry = &mut self.entries[index];
         match (std::mem::replace(&mut entry.life, Life::Running), &entry.info) {
@@ -253,18 +253,18 @@ impl<S: Source, T> Records<S, T> {
         }
     }
 
-    /// Its handler has ended, and that is to be recorded.
+    /// Marks its handler as ended, with an end to record.
     pub(super) fn settle(&mut self, index: usize) {
         self.entries[index].life = Life::Settling;
     }
 
-    /// Its outcome is known.
+    /// Stores its outcome.
     pub(super) fn decide(&mut self, index: usize, decision: Decision) {
         self.open(index);
         self.entries[index].life = Life::Decided(decision);
     }
 
-    /// Opens a record that was not looked at in its turn.
+    /// Opens a record that was not opened in its turn.
     fn open(&mut self, index: usize) {
         let entry = &mut self.entries[index];
         if !matches!(entry.life, Life::Incoming(_)) {
@@ -275,7 +275,7 @@ impl<S: Source, T> Records<S, T> {
         }
     }
 
-    /// What is known of its outcome.
+    /// Returns the decision about it, if there is one.
     pub(super) fn decision(&self, index: usize) -> Option<&Decision> {
         match &self.entries[index].life {
             Life::Decided(decision) | Life::Reported(Some(decision), ..) => Some(decision),
@@ -290,12 +290,12 @@ impl<S: Source, T> Records<S, T> {
         }
     }
 
-    /// What is known of the report on it.
+    /// Returns its report as decided so far.
     pub(super) fn report(&self, index: usize) -> Option<Report> {
         self.decision(index).map(|decision| decision.report)
     }
 
-    /// The record whose key it has.
+    /// Returns the record whose key it has.
     pub(super) fn follows_of(&self, index: usize) -> Option<Follows> {
         match self.entries[index].life {
             Life::Following(follows) | Life::Reported(_, Some(follows), _) => Some(follows),
@@ -307,19 +307,19 @@ impl<S: Source, T> Records<S, T> {
         matches!(self.entries[index].life, Life::Reported(..))
     }
 
-    /// Whether nothing is known of its outcome.
+    /// Returns whether there is no decision about it.
     pub(super) fn is_undecided(&self, index: usize) -> bool {
         !matches!(self.entries[index].life, Life::Following(_) | Life::Decided(_) | Life::Reported(..))
     }
 
-    /// What its source says of it; it is opened for that if need be.
+    /// Returns its metadata, after opening it if necessary.
     pub(super) fn info(&mut self, index: usize) -> Arc<RecordInfo> {
         self.open(index);
-        // It is known of every record that was opened.
+        // All opened records have it.
         self.entries[index].info.clone().unwrap_or_else(|| Arc::new(RecordInfo::new("")))
     }
 
-    /// What its source says of it, if it has been opened.
+    /// Returns its metadata if it has been opened.
     pub(super) fn known(&self, index: usize) -> Option<&RecordInfo> {
         self.entries[index].info.as_deref()
     }
@@ -328,7 +328,7 @@ impl<S: Source, T> Records<S, T> {
         self.entries[index].key
     }
 
-    /// Whether its body is kept.
+    /// Returns whether its body is kept.
     pub(super) fn has_body(&self, index: usize) -> bool {
         self.entries[index].body.is_some()
     }
@@ -337,7 +337,7 @@ impl<S: Source, T> Records<S, T> {
         self.entries[index].body.take()
     }
 
-    /// Nothing changes any more.
+    /// Makes the record final.
     pub(super) fn conclude(&mut self, index: usize, report: RecordReport) {
         let follows = self.follows_of(index);
         let entry = &mut self.entries[index];
@@ -349,7 +349,7 @@ impl<S: Source, T> Records<S, T> {
         entry.life = Life::Reported(decision, follows, report);
     }
 
-    /// The reports, in the order of the event.
+    /// Returns the reports, in the order of the event.
     pub(super) fn into_reports(self) -> Vec<RecordReport> {
         let report = |entry: Entry<S, T>| match entry.life {
             Life::Reported(_, _, report) => Some(report),

@@ -1,4 +1,4 @@
-//! Reports: what is logged of each record and said to its source.
+//! Logs each record's outcome and reports it to the observer.
 
 use super::{batch::Batch, records::Follows};
 use crate::{
@@ -24,7 +24,7 @@ impl Follows {
 }
 
 impl<S: Source, T> Batch<'_, S, T> {
-    /// Computes a record's report, if nothing more becomes known.
+    /// Computes a record's report from the decisions so far.
     fn report(&self, index: usize) -> Report {
         let not_run = |index: usize| {
             let outcome = if self.lanes.is_blocked(index) { OutcomeKind::Skipped } else { OutcomeKind::NotStarted };
@@ -34,7 +34,7 @@ impl<S: Source, T> Batch<'_, S, T> {
             return not_run(index);
         }
         match self.records.follows_of(index) {
-            // The key's outcome, even if the other record is blocked itself and does not get to say it.
+            // The key's outcome, even if the other record is itself blocked and cannot report it.
             Some(follows) => {
                 let leader = self.records.report(follows.leader).unwrap_or_else(|| not_run(follows.leader));
                 follows.report(leader, self.policy())
@@ -43,12 +43,12 @@ impl<S: Source, T> Batch<'_, S, T> {
         }
     }
 
-    /// Whether a failure before the record overrules whatever is known of it.
+    /// Returns whether an earlier failure overrides the decision about the record.
     fn is_skipped(&self, index: usize) -> bool {
         self.lanes.is_blocked(index) && self.lanes.is_waiting(index)
     }
 
-    /// Logs the record's outcome, and drops what is no longer needed of it.
+    /// Logs the record's outcome, and drops data that is no longer needed.
     pub(super) fn conclude(&mut self, index: usize) {
         if self.records.is_reported(index) {
             return;
@@ -58,7 +58,7 @@ impl<S: Source, T> Batch<'_, S, T> {
         let follows = self.records.follows_of(index);
         let decided_by = self.records.decision(follows.map_or(index, |follows| follows.leader));
         let decided_by = decided_by.filter(|_| !is_skipped);
-        // A DLQ message says all there is to say of a record with the same payload.
+        // A record with the same payload needs no DLQ message besides the leader's.
         let same_payload = follows.is_none_or(|follows| follows.same_payload);
         let report = RecordReport {
             index,
@@ -68,7 +68,7 @@ impl<S: Source, T> Batch<'_, S, T> {
             reported: report.reported,
             dead_lettered: same_payload && decided_by.is_some_and(|decision| decision.dead_lettered),
             error: error.filter(|_| !is_skipped),
-            // The claim in the way of one that has another's key is the other's.
+            // `held_until` refers to the claim of the leader if the record has its key.
             held_until: decided_by.and_then(|decision| decision.held_until),
             record: self.records.info(index),
         };
@@ -80,7 +80,7 @@ impl<S: Source, T> Batch<'_, S, T> {
         self.records.conclude(index, report);
     }
 
-    /// Logs the report, and gives it to the observer.
+    /// Logs the report, and passes it to the observer.
     fn tell(&self, report: &RecordReport) {
         let outcome = report::name(report.outcome);
         event_at!(
@@ -101,20 +101,20 @@ impl<S: Source, T> Batch<'_, S, T> {
             observer.observe(report);
         }
         if report.reported && self.is_last_in_order(report.index) {
-            tracing::warn!(target: "lambda_once", message_id = report.record.id(), outcome, "the last delivery of a message in an order has failed: the queue moves it to its dead-letter queue next, and with it those behind it that were delivered as often");
+            tracing::warn!(target: "lambda_once", message_id = report.record.id(), outcome, "the last delivery of an ordered message has failed: the queue will move it to its dead-letter queue, with the messages behind it that were delivered as often");
         }
     }
 
     /// Returns one report for each record, in the order of the event.
     pub(super) fn into_reports(mut self) -> Vec<RecordReport> {
-        // What no failure blocks was not started, and blocks what is behind it as a failure does.
+        // Unblocked records did not start, and block the records behind them like a failure.
         let all = 0..self.records.len();
         let is_left = |index: &usize| self.lanes.may_start(*index) && self.records.is_undecided(*index);
         let not_started: Vec<usize> = all.clone().filter(is_left).collect();
         for index in &not_started {
             self.decide(*index, Ok(Outcome::NotStarted), None);
         }
-        // What now stands first in a lane has the key of one that is blocked in another.
+        // The record now first in a lane has the key of one that is blocked in another lane.
         let fronts: Vec<usize> = self.lanes.fronts().collect();
         for index in fronts {
             self.conclude(index);
@@ -124,7 +124,7 @@ impl<S: Source, T> Batch<'_, S, T> {
         let reports = self.records.into_reports();
         let not_started = reports.iter().filter(|report| report.outcome == Ok(OutcomeKind::NotStarted)).count();
         if not_started > 0 {
-            tracing::warn!(target: "lambda_once", not_started, records = reports.len(), "there was no time to start all records: each is delivered again, and has spent a delivery; smaller batches, a longer timeout or more concurrency help");
+            tracing::warn!(target: "lambda_once", not_started, records = reports.len(), "there was no time to start all records: they are delivered again, and have used up a delivery; smaller batches, a longer timeout or more concurrency help");
         }
         reports
     }

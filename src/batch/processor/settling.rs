@@ -1,4 +1,4 @@
-//! Outcomes that are due: which of them share a call, and how long they may wait for it.
+//! Decides which due outcomes share a call, and how long they may wait for it.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use crate::{
     idempotency::engine::{End, Unsettled},
 };
 
-/// For how long an outcome may wait to be recorded when another handler is about to begin: that one may block its thread.
+/// The maximum delay of a due outcome when another handler, which may block its thread, is about to begin.
 const MAX_DELAY: Duration = Duration::from_millis(2);
 
 pub(super) struct Settling {
-    /// What the next call records.
+    /// The outcomes that the next call records.
     due: OfEach<End<()>>,
-    /// Since when the first of them is due.
+    /// The time since which the first of them is due.
     since: Timestamp,
-    /// Whether the runtime had a turn since then.
+    /// Whether the runtime has had a turn since then.
     had_turn: bool,
-    /// What the store had trouble with.
+    /// Outcomes whose first call failed in the store.
     again: OfEach<Unsettled<()>>,
-    /// First calls that are under way.
+    /// The number of pending first calls.
     calls: usize,
-    /// Records that have run and are not recorded.
+    /// The number of records that have run and are not recorded.
     unrecorded: usize,
 }
 
@@ -34,7 +34,7 @@ impl Settling {
         Self { due: Vec::new(), since: now, had_turn: false, again: Vec::new(), calls: 0, unrecorded: 0 }
     }
 
-    /// A run has ended, and that is to be recorded.
+    /// Adds the end of a run that is to be recorded.
     pub(super) fn add(&mut self, index: usize, end: End<()>, now: Timestamp) {
         if self.due.is_empty() {
             self.since = now;
@@ -43,7 +43,7 @@ impl Settling {
         self.due.push((index, end));
     }
 
-    /// How many records have run and are not recorded.
+    /// Returns the number of records that have run and are not recorded.
     pub(super) fn unrecorded(&self) -> usize {
         self.unrecorded
     }
@@ -52,7 +52,7 @@ impl Settling {
         !self.due.is_empty()
     }
 
-    /// The next call that does not wait for anything: what takes more than one, and as many as fill a call.
+    /// Returns the next call that waits for nothing: outcomes that need another call, or as many as fill one.
     pub(super) fn next_call(&mut self, pace: &Pace) -> Option<Action> {
         if !self.again.is_empty() {
             return Some(Action::SettleAgain(std::mem::take(&mut self.again)));
@@ -60,17 +60,17 @@ impl Settling {
         pace.fills_a_call(self.due.len()).then(|| self.call())
     }
 
-    /// The call that a handler must not delay which is about to begin.
+    /// Returns the call that must precede a handler that is about to begin.
     pub(super) fn call_before_a_handler(&mut self, now: Timestamp) -> Option<Action> {
         (self.is_due() && now.since(self.since) > MAX_DELAY).then(|| self.call())
     }
 
-    /// Whether what is due has a call of its own to wait for, so that it shares the next one.
+    /// Returns whether due outcomes have a pending call to wait for, so that they share the next one.
     pub(super) fn waits_for_a_call(&self) -> bool {
         self.calls > 0
     }
 
-    /// The call for all that is due, if the runtime had a turn in which more could become due.
+    /// Returns the call for all due outcomes, if the runtime had a turn in which more could become due.
     pub(super) fn call_after_a_turn(&mut self) -> Option<Action> {
         std::mem::replace(&mut self.had_turn, true).then(|| self.call())
     }
@@ -82,17 +82,17 @@ impl Settling {
         Action::Settle(std::mem::replace(&mut self.due, next))
     }
 
-    /// A first call was answered.
+    /// Notes the result of a first call.
     pub(super) fn answered(&mut self) {
         self.calls -= 1;
     }
 
-    /// It takes another call.
+    /// Adds an outcome that needs another call.
     pub(super) fn unsettled(&mut self, index: usize, unsettled: Unsettled<()>) {
         self.again.push((index, unsettled));
     }
 
-    /// It is recorded, or cannot be.
+    /// Notes that an outcome is recorded or cannot be.
     pub(super) fn recorded(&mut self) {
         self.unrecorded -= 1;
     }

@@ -1,4 +1,4 @@
-//! The machine's steps and the events that it is told: its interface to the loop.
+//! The machine's steps and events: its interface to the loop.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::{
     record::KeyHash,
 };
 
-/// Something for each of several records, by their places.
+/// A value for each of several records, with their indices.
 pub(super) type OfEach<A> = Vec<(usize, A)>;
 
-/// What the machine needs to know of its service.
+/// The machine's view of its service.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     pub(super) options: &'a Options,
@@ -32,7 +32,7 @@ pub(super) struct Terms<'a> {
     pub(super) takes_consecutive: bool,
 }
 
-/// A record that runs.
+/// A record to run.
 pub(super) struct Run<T> {
     pub(super) index: usize,
     pub(super) payload: T,
@@ -40,7 +40,7 @@ pub(super) struct Run<T> {
     pub(super) info: Arc<RecordInfo>,
 }
 
-/// What to do next.
+/// The next step.
 pub(super) enum Step<S: Source, T> {
     /// Decode the record, and find its key.
     Decode(usize, Arc<RecordInfo>, S::Body),
@@ -48,32 +48,32 @@ pub(super) enum Step<S: Source, T> {
     Call(Action),
     /// Poll the record's handler for the first time, now.
     Begin(Run<T>, Bounds),
-    /// The same for a handler of several records.
+    /// The equivalent for several records in one call.
     BeginTogether(Vec<Run<T>>, Bounds),
-    /// Poll what is under way: something may have ended.
+    /// Poll the pending calls, because some may have ended.
     Poll,
     /// Give the runtime a turn.
     Yield,
-    /// Wait until something ends, at most until then.
+    /// Wait until a call ends, at most until this time.
     Wait(Option<Timestamp>),
-    /// Every record is decided, or cannot be.
+    /// Every record is decided or cannot be.
     Done,
 }
 
-/// A call, other than a handler's.
+/// A call other than a handler's.
 pub(super) enum Action {
-    /// Claims these, from then on.
+    /// Claims these candidates. The timestamp is the start of the call.
     Claim(OfEach<Candidate>, Timestamp),
-    /// Settles all that is due by one call.
+    /// Settles all due outcomes in one call.
     Settle(OfEach<End<()>>),
-    /// Settles what takes more than one call.
+    /// Settles outcomes that need more than one call.
     SettleAgain(OfEach<Unsettled<()>>),
     Release(Vec<Claim>),
-    /// Releases claims that may stand although nobody acts on them.
+    /// Releases claims that may be held although no record uses them.
     Withdraw(Withdrawal),
     /// Reads the records of keys that are waited for.
     Poll(OfEach<Candidate>),
-    /// Reads the records of keys that are not claimed yet, and may be done.
+    /// Reads the records of unclaimed keys that may be done.
     LookUp(OfEach<Candidate>),
     DeadLetter {
         index: usize,
@@ -84,22 +84,22 @@ pub(super) enum Action {
     },
 }
 
-/// Something has ended.
+/// The result of a call or handler.
 pub(super) enum Event {
-    /// Claims that began then were answered.
+    /// Claims, with the start of their call.
     Claimed(OfEach<Result<ClaimAnswer, Error>>, Withdrawal, Timestamp),
-    /// A handler that began then.
+    /// A handler, with its start.
     Ran(usize, End<()>, Timestamp),
-    /// A handler of several records.
+    /// A handler of several records, with its start.
     RanTogether(OfEach<End<()>>, Timestamp),
     /// The first call for ends that were settled together.
     Settled(OfEach<SettleResult<()>>),
-    /// Those of them that took more than one call.
+    /// Ends that needed more than one call.
     SettledAgain(OfEach<End<()>>),
-    /// Claims that nobody acts on.
+    /// Claims that no record uses.
     Released,
     Polled(OfEach<Result<Polled, Error>>),
     LookedUp(OfEach<Result<Polled, Error>>),
-    /// A record was dead-lettered, or could not be, for this reason.
+    /// A dead-lettered record, or the reason for the failure.
     DeadLettered(usize, Decision, Result<(), Option<String>>),
 }

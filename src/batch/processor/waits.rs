@@ -1,19 +1,19 @@
-//! Records that wait for their keys (B6): found by time, polled together, and within a limit.
+//! Records that wait for their keys (B6), sorted by time and polled together within a limit.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use crate::{clock::Timestamp, idempotency::engine::LeaseWait};
 
-/// The most keys that one poll reads.
+/// The maximum number of keys in one poll.
 const MAX_POLLED: usize = 25;
 
-/// The pause after a poll for each key that it reads: at most a hundred keys a second.
+/// The pause after a poll for each key that it reads, which limits polls to a hundred keys per second.
 const PAUSE_FOR_A_KEY: Duration = Duration::from_millis(10);
 
-/// Which records wait, and when each of them wants something.
+/// The waiting records, with the times of their next actions.
 #[derive(Debug)]
 pub(super) struct Waits {
-    /// By the time at which the key is free for a claim, or the wait is over.
+    /// By the time at which the key is free for a claim or the wait is over.
     by_end: BTreeSet<(Timestamp, usize)>,
     /// By the time of their next poll.
     by_poll: BTreeSet<(Timestamp, usize)>,
@@ -31,7 +31,7 @@ impl Waits {
         self.by_poll.insert((wait.poll_at(), index));
     }
 
-    /// Whether the record was waiting.
+    /// Removes a record. Returns whether it was waiting.
     pub(super) fn remove(&mut self, index: usize, wait: &LeaseWait) -> bool {
         self.by_poll.remove(&(wait.poll_at(), index));
         self.by_end.remove(&(wait.ends_at(), index))
@@ -41,13 +41,12 @@ impl Waits {
         self.by_end.iter().map(|(_, index)| *index)
     }
 
-    /// The next record whose key is free, or whose wait is over.
+    /// Returns the next record whose key is free or whose wait is over.
     pub(super) fn next_end(&self, now: Timestamp) -> Option<usize> {
         self.by_end.first().filter(|(time, _)| *time <= now).map(|(_, index)| *index)
     }
 
-    /// The records that are to be polled now, by one call: as soon as the time of one has come, those that come next share
-    /// its call.
+    /// Returns the records to poll now in one call. When one is due, the next ones share its call.
     pub(super) fn start_poll(&mut self, now: Timestamp) -> Vec<usize> {
         let is_due = self.by_poll.first().is_some_and(|(time, _)| *time <= now);
         if self.is_polling || now < self.next_poll || !is_due {
@@ -63,7 +62,7 @@ impl Waits {
         self.is_polling = false;
     }
 
-    /// When there is something to do, if nothing else happens before that.
+    /// Returns the time of the next action if nothing else happens before.
     pub(super) fn wakes_at(&self) -> Option<Timestamp> {
         let poll = self.by_poll.first().filter(|_| !self.is_polling).map(|(time, _)| self.next_poll.max(*time));
         self.by_end.first().map(|(time, _)| *time).into_iter().chain(poll).min()

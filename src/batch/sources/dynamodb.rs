@@ -1,4 +1,4 @@
-//! DynamoDB streams.
+//! DynamoDB streams as a source.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -26,10 +26,10 @@ use crate::{
 
 /// Records of a DynamoDB stream, in the order of their shard.
 ///
-/// A record's id is its `eventID`, within the stream. Its attributes are `sequenceNumber`, `eventName` and
-/// `approximateCreationDateTime` (seconds). As a body, for keys and payloads, it is the JSON object
-/// `{"Keys": …, "NewImage": …, "OldImage": …}` in which each attribute value is plain JSON: `/NewImage/order_id` is a
-/// pointer. Binary values are in base64, and sets are arrays.
+/// A record's id is its `eventID`, which is unique within the stream. Its attributes are `sequenceNumber`, `eventName`
+/// and `approximateCreationDateTime` (seconds). The body for keys and payloads is the JSON object
+/// `{"Keys": …, "NewImage": …, "OldImage": …}`, in which each attribute value is plain JSON, so that
+/// `/NewImage/order_id` is a valid pointer. Binary values are in base64, and sets are arrays.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct DynamoDbStream {
@@ -85,52 +85,52 @@ struct UserIdentity {
     principal: String,
 }
 
-/// What was done to an item.
+/// The kind of a change to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 #[non_exhaustive]
 pub enum ChangeKind {
-    /// It was put where there was none.
+    /// The item was created.
     Insert,
-    /// It was changed, or another one put in its place.
+    /// The item was updated or replaced.
     Modify,
-    /// It was deleted.
+    /// The item was deleted.
     Remove,
 }
 
-/// A change to an item, as handlers get it.
+/// A change to an item.
 ///
-/// A binary attribute is bytes for a type that takes them (`serde_bytes`), and base64 for one that does not, such as
+/// A binary attribute decodes as bytes in types that support them (`serde_bytes`), and as base64 in others, such as
 /// `serde_json::Value`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Change<T> {
-    /// What was done.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// The key of the item; [`serde_dynamo::from_item`] makes a type of it.
+    /// The key of the item. [`serde_dynamo::from_item`] converts it to a custom type.
     pub keys: Item,
-    /// The item after the change; `None` if it was deleted, or if the stream does not hold new images.
+    /// The item after the change. `None` if it was deleted, or if the stream contains no new images.
     pub new: Option<T>,
-    /// The item before the change; `None` if there was none, or if the stream does not hold old images. [`old`](Self::old)
-    /// makes the handler's type of it: it may have been written before that had its present shape, and not every handler
-    /// looks at it.
+    /// The item before the change. `None` if there was none, or if the stream contains no old images.
+    /// [`old`](Self::old) converts it to the handler's type. It is not decoded in advance, because it may have an older
+    /// format, and not every handler uses it.
     pub old_image: Option<Item>,
-    /// Whether DynamoDB itself deleted the item, as its time to live was over.
+    /// Whether DynamoDB deleted the item because its time to live expired.
     /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/time-to-live-ttl-streams.html>
     pub is_expiry: bool,
 }
 
 impl<T> Change<T> {
-    /// A change to the item with this key, for tests of a handler. It has no images.
+    /// Creates a change to the item with this key, without images, for tests of a handler.
     pub fn new(kind: ChangeKind, keys: Item) -> Self {
         Self { kind, keys, new: None, old_image: None, is_expiry: false }
     }
 
-    /// The item before the change, in the handler's type.
+    /// Returns the item before the change, in the handler's type.
     ///
     /// # Errors
     ///
-    /// A permanent [`Failure`], if the item is not of that type.
+    /// A permanent [`Failure`] if the item is not of that type.
     pub fn old(&self) -> Result<Option<T>, Failure>
     where
         T: DeserializeOwned,
@@ -180,7 +180,7 @@ impl std::fmt::Debug for DynamoDbStreamRecord {
 }
 
 impl ChangeKind {
-    /// Its name in events, such as `INSERT`.
+    /// Returns its name in events, such as `INSERT`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Insert => "INSERT",
@@ -199,7 +199,7 @@ impl Source for DynamoDbStream {
     type Response = StreamResponse;
 
     const OPERATION: &'static str = "dynamodb-stream";
-    // Without an order too: a failure has everything behind it delivered again.
+    // Also without an order, because a failure causes redelivery of all records behind it.
     const WAITS_FOR_LEASE: bool = true;
     const REPORTING: FailureReporting = FailureReporting::FirstFailure;
 
@@ -242,15 +242,15 @@ impl Source for DynamoDbStream {
 keeps_json!(DynamoDbStream, listed);
 
 impl<H, T, Args> BatchService<DynamoDbStream, H, T, Args> {
-    /// What the order of the records is kept within. Default: the shard.
+    /// Sets the scope in which the order of records is kept. Default: the shard.
     pub fn order(self, order: StreamOrder) -> Self {
         self.map_source(|source| source.order = order)
     }
 }
 
 impl Idempotency {
-    /// A service for a DynamoDB stream: `handler` for each [`Change`], once for each `key`. The images are decoded by
-    /// [`serde_dynamo`].
+    /// Makes a service for a DynamoDB stream, which runs `handler` for each [`Change`], once per `key`. The images are
+    /// decoded by [`serde_dynamo`].
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {

@@ -1,16 +1,16 @@
-//! How events hold payloads, and responses what failed.
+//! Encodings of payloads in events, and of failures in responses.
 
 use std::fmt;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::{Deserializer, Serialize, Serializer, de};
 
-/// Bytes in base64, as event sources send them: decoded while the event is read, so that it is held once.
+/// Decodes base64 from an event while it is read, so that only the bytes are held.
 pub(super) fn base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     deserializer.deserialize_str(Base64)
 }
 
-/// Writes what failed as `batchItemFailures`.
+/// Writes the failed items as `batchItemFailures`.
 pub(super) fn failures<T: Serialize, S: Serializer>(failed: &[T], serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -31,12 +31,12 @@ impl de::Visitor<'_> for Base64 {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<u8>, E> {
-        // The error names a character of the payload, so it is left out.
+        // The error contains a character of the payload, so it is omitted.
         BASE64_STANDARD.decode(text).map_err(|_| E::custom("not base64"))
     }
 }
 
-/// The same where there may be none.
+/// Equivalent of `base64` for an optional value.
 pub(super) fn optional_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<u8>>, D::Error> {
     struct Optional;
 

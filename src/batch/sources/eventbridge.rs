@@ -1,4 +1,4 @@
-//! EventBridge buses and schedules.
+//! EventBridge buses and schedules as a source.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
@@ -22,23 +22,24 @@ use crate::{
     key::selector::Key,
 };
 
-/// Events of an EventBridge bus or schedule. EventBridge invokes a function asynchronously, with one event at a time: if it
-/// fails the invocation fails, and Lambda tries again.
+/// Events of an EventBridge bus or schedule. EventBridge invokes a function asynchronously with one event at a time. If
+/// the event fails, the invocation fails, and Lambda retries it.
 ///
-/// The body is the event's `detail`; where that is a text that holds JSON, as EventBridge Scheduler sends it, the JSON in it.
-/// The attributes are `source`, `detail-type`, `account`, `time`, `region`, `resources` (joined by commas: the rule or the
-/// schedule) and `replay-name`. The detail of an event that S3 has sent is an
+/// The body is the event's `detail`. If that is a string that contains JSON, as EventBridge Scheduler sends it, the
+/// body is that JSON. The attributes are `source`, `detail-type`, `account`, `time`, `region`, `resources` (the rule or
+/// schedule, joined by commas) and `replay-name`. The detail of an event from S3 is an
 /// [`S3Detail`](crate::batch::envelope::S3Detail).
 ///
-/// A subscriber of a [custom event bus](https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-custom-bus-transform.html) must have
-/// the `Transformer` `WITH_METADATA`: the body is then the event's `Data`, its id `aws:EventId`, the other system metadata are
-/// attributes, and the publisher's metadata are headers. Of an event published by `PutEvents`, `Data` is the whole envelope with its
-/// `detail`. An event in the form `RAW`, the default, is the publisher's data alone: without members `id` and `detail` it is refused,
-/// and with them its id is the publisher's.
+/// A subscriber of a [custom event
+/// bus](https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-custom-bus-transform.html) must have the
+/// `Transformer` `WITH_METADATA`. The body is then the event's `Data`, the id is `aws:EventId`, the other system
+/// metadata are attributes, and the publisher's metadata are headers. For an event published by `PutEvents`, `Data` is
+/// the whole envelope with its `detail`. An event in the default form, `RAW`, is only the publisher's data. It is
+/// refused unless it has the members `id` and `detail`, in which case its id is the publisher's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EventBridge;
 
-/// The id of an event of a custom event bus, in its system metadata.
+/// The system metadata with the id of an event from a custom event bus.
 const EVENT_ID: &str = "aws:EventId";
 
 /// An event of EventBridge.
@@ -64,7 +65,7 @@ pub struct EventBridgeEvent {
     replay_name: Option<String>,
     #[serde(default, deserialize_with = "present")]
     detail: Option<Box<RawValue>>,
-    /// Of a custom event bus.
+    /// From a custom event bus.
     #[serde(rename = "Data", default, deserialize_with = "present")]
     data: Option<Box<RawValue>>,
     #[serde(rename = "Metadata", default)]
@@ -73,12 +74,12 @@ pub struct EventBridgeEvent {
     system_metadata: BTreeMap<String, String>,
 }
 
-/// A value that is there, `null` included.
+/// Deserializes a value that is present, including `null`.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// The `detail` of an event, as it was sent.
+/// The `detail` of an event as received.
 #[doc(hidden)]
 #[derive(Clone)]
 pub struct Detail(Box<RawValue>);
@@ -135,7 +136,7 @@ impl Source for EventBridge {
 
     fn open(&self, event: EventBridgeEvent) -> (RecordInfo, Detail) {
         let EventBridgeEvent { id, source, detail_type, account, time, region, resources, replay_name, .. } = event;
-        // `split` has refused an event without it.
+        // `split` rejects events without it.
         let detail = event.detail.unwrap_or_else(|| RawValue::NULL.to_owned());
         let resources = resources.filter(|resources| !resources.is_empty()).map(|resources| resources.join(","));
         let mut info = RecordInfo::new(id).with_source(source.clone());
@@ -176,7 +177,7 @@ impl Source for EventBridge {
 keeps_json!(EventBridge, |event: &RawValue| Ok(vec![event.to_owned()]));
 
 impl Idempotency {
-    /// A service for EventBridge: `handler` for the `detail` of each event, once for each `key`.
+    /// Makes a service for EventBridge, which runs `handler` for the `detail` of each event, once per `key`.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {

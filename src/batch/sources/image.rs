@@ -1,4 +1,4 @@
-//! Items of DynamoDB as plain JSON, for keys and payloads.
+//! Converts DynamoDB items to plain JSON, for keys and payloads.
 
 use std::{cell::OnceCell, collections::HashMap};
 
@@ -8,7 +8,7 @@ use serde_dynamo::{AttributeValue, Item};
 
 use crate::key::text::write_string;
 
-/// What a stream holds of an item, and that as JSON once somebody has asked for it.
+/// The images of an item in a stream, which are converted to JSON on demand.
 pub(super) struct Images {
     pub(super) keys: Item,
     pub(super) new: Option<Item>,
@@ -37,10 +37,10 @@ impl Images {
     }
 }
 
-/// The item as a type of the handler's.
+/// Decodes the item as the handler's type.
 ///
-/// A type that describes itself by what it is given, such as `serde_json::Value`, knows no bytes: what does not decode with binary
-/// values is decoded once more with base64 in their place.
+/// A type that describes itself by its input, such as `serde_json::Value`, does not support bytes. If decoding with
+/// binary values fails, it is repeated with base64 in their place.
 pub(super) fn decode<T: DeserializeOwned>(item: &Item) -> Result<T, serde_dynamo::Error> {
     let error = match serde_dynamo::from_item(item.clone()) {
         Ok(decoded) => return Ok(decoded),
@@ -74,7 +74,7 @@ fn without_bytes(value: &AttributeValue, has_bytes: &mut bool) -> AttributeValue
     }
 }
 
-/// A map in JSON, its members in the order of their names.
+/// Returns a map as JSON, with its members sorted by name.
 pub(super) fn of_map(map: &HashMap<String, AttributeValue>) -> String {
     let mut out = Vec::new();
     write_map(&mut out, map);
@@ -122,7 +122,7 @@ fn write_all<T>(
     out.push(*close);
 }
 
-/// With the digits that DynamoDB gave, as a number if JSON has it so.
+/// Writes the digits that DynamoDB gave, as a JSON number if they are valid as one.
 fn write_number(out: &mut Vec<u8>, number: &str) {
     match serde_json::from_str::<serde::de::IgnoredAny>(number) {
         Ok(_) if number.starts_with(|first: char| first == '-' || first.is_ascii_digit()) => {

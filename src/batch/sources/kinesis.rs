@@ -1,4 +1,4 @@
-//! Kinesis data streams.
+//! Kinesis data streams as a source.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -26,8 +26,8 @@ use crate::{
 
 /// Records of a Kinesis data stream, in the order of their shard.
 ///
-/// A record's id is its `eventID`, the shard and the sequence number, within the stream. Its attributes are `partitionKey`,
-/// `sequenceNumber` and `approximateArrivalTimestamp` (seconds).
+/// A record's id is its `eventID` (the shard and the sequence number), which is unique within the stream. Its
+/// attributes are `partitionKey`, `sequenceNumber` and `approximateArrivalTimestamp` (seconds).
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Kinesis {
@@ -69,7 +69,7 @@ struct Data {
     approximate_arrival_timestamp: Option<Number>,
 }
 
-/// Returns the stream's ARN. A consumer's ARN extends it, among other things by the time of its registration.
+/// Returns the stream's ARN. A consumer's ARN extends it, for example by the time of its registration.
 /// <https://docs.aws.amazon.com/kinesis/latest/APIReference/API_ConsumerDescription.html>
 fn stream(mut source: String) -> String {
     if let Some(end) = source.find("/consumer/") {
@@ -93,7 +93,7 @@ impl Source for Kinesis {
     type Response = StreamResponse;
 
     const OPERATION: &'static str = "kinesis";
-    // Without an order too: a failure has everything behind it delivered again.
+    // Also without an order, because a failure causes redelivery of all records behind it.
     const WAITS_FOR_LEASE: bool = true;
     const REPORTING: FailureReporting = FailureReporting::FirstFailure;
 
@@ -121,7 +121,7 @@ impl Source for Kinesis {
     }
 
     fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
-        // The id of a record is that of its shard, a colon and its number.
+        // A record's id consists of its shard, a colon and its number.
         let shard = record.id().split_once(':').map(|(shard, _)| shard);
         Messaging { partition: shard, ..Messaging::of("aws.kinesis", record.source()) }
     }
@@ -134,17 +134,19 @@ impl Source for Kinesis {
 keeps_json!(Kinesis, listed);
 
 impl<H, T, Args> BatchService<Kinesis, H, T, Args> {
-    /// What the order of the records is kept within. Default: the shard.
+    /// Sets the scope in which the order of records is kept. Default: the shard.
     pub fn order(self, order: StreamOrder) -> Self {
         self.map_source(|source| source.order = order)
     }
 }
 
 impl Idempotency {
-    /// A service for a Kinesis data stream: `handler` for each record, once for each `key`. The data is JSON.
+    /// Makes a service for a Kinesis data stream, which runs `handler` for each record, once per `key`. The data is
+    /// JSON.
     ///
-    /// The order of the records of a partition key is that of their shard. A stream with the record distribution strategy `AUTO`
-    /// ignores partition keys, so that the records of one key are in several shards and in no order: use `ordered_by` there.
+    /// The records of a partition key have the order of their shard. A stream with the record distribution strategy
+    /// `AUTO` ignores partition keys, so that the records of one key are in several shards without order. Use
+    /// `ordered_by` for such streams.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {

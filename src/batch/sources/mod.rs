@@ -1,4 +1,4 @@
-//! The event sources, one file each, and what several of them share.
+//! The event sources, one file each, with the parts that they share.
 
 #[cfg(feature = "dynamodb-streams")]
 pub mod dynamodb;

@@ -1,4 +1,4 @@
-//! Amazon MQ: ActiveMQ and RabbitMQ.
+//! Amazon MQ brokers (ActiveMQ and RabbitMQ) as a source.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, string::FromUtf8Error, sync::Arc};
 
@@ -23,13 +23,14 @@ use crate::{
 
 /// Messages of an Amazon MQ broker, ActiveMQ or RabbitMQ.
 ///
-/// Lambda takes no partial answer from a broker: if any message failed, the invocation fails, everything is delivered again,
-/// and what was done is replayed.
+/// Lambda supports no partial response for brokers. If any message fails, the invocation fails, all messages are
+/// delivered again, and finished ones are replayed.
 ///
-/// A record's id is the message's, within its broker and queue. ActiveMQ sets it, and puts a message that is sent to several
-/// queues at once into each with the same one. Of a RabbitMQ message it is what the publisher has set, and there may be none:
-/// then choose a key from the body or a header. Properties and headers that are texts, numbers or truth values are headers
-/// here. The attributes are `broker` (`activemq` or `rabbitmq`), `queue`, `redelivered`, `correlationId` and `timestamp`.
+/// A record's id is the message's, which is unique within its broker and queue. ActiveMQ sets it, and gives a message
+/// that is sent to several queues the same id in each. For RabbitMQ it is set by the publisher, and may be missing. In
+/// that case use a key from the body or a header. Properties and headers that are strings, numbers or booleans are
+/// headers here. The attributes are `broker` (`activemq` or `rabbitmq`), `queue`, `redelivered`, `correlationId` and
+/// `timestamp`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mq;
 
@@ -52,7 +53,7 @@ pub struct MqEvent {
 struct ActiveMqMessage {
     #[serde(rename = "messageID", default)]
     message_id: Option<String>,
-    // The examples in AWS's documentation and those of its libraries spell it in two ways.
+    // AWS's documentation and its libraries spell it in two ways.
     #[serde(rename = "correlationID", alias = "correlationId", default)]
     correlation_id: Option<String>,
     #[serde(default)]
@@ -100,7 +101,7 @@ struct BasicProperties {
 /// A message of either kind of broker.
 #[doc(hidden)]
 pub struct MqMessage {
-    /// Within what the id is unique.
+    /// The scope in which the id is unique.
     namespace: Option<String>,
     id: Option<String>,
     queue: Option<String>,
@@ -109,7 +110,7 @@ pub struct MqMessage {
     redelivered: bool,
     headers: BTreeMap<String, Value>,
     data: Vec<u8>,
-    /// The product, by OpenTelemetry's name for it.
+    /// The product, as named by OpenTelemetry.
     broker: &'static str,
 }
 
@@ -145,7 +146,7 @@ impl MqMessage {
     }
 }
 
-/// Within what an id is unique.
+/// Returns the scope in which an id is unique.
 fn namespace(broker: Option<&str>, queue: Option<&str>) -> Option<String> {
     match (broker, queue) {
         (broker, Some(queue)) => Some(format!("{}/{queue}", broker.unwrap_or_default())),
@@ -225,7 +226,7 @@ impl Source for Mq {
     }
 
     fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
-        // RabbitMQ's virtual host stands behind the name of a queue.
+        // RabbitMQ's virtual host follows the name of a queue.
         let queue = record.attribute("queue").map(|queue| queue.split("::").next().unwrap_or(queue));
         Messaging::of(record.attribute("broker").unwrap_or(Self::OPERATION), queue)
     }
@@ -235,7 +236,7 @@ impl Source for Mq {
     }
 }
 
-/// The messages of an event, in the order of [`Source::split`].
+/// Returns the messages of an event, in the order of [`Source::split`].
 fn json_messages(event: &RawValue) -> serde_json::Result<Vec<Box<RawValue>>> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -251,12 +252,13 @@ fn json_messages(event: &RawValue) -> serde_json::Result<Vec<Box<RawValue>>> {
 
 keeps_json!(Mq, json_messages);
 
-/// The text of a property, if it is one.
+/// Returns the text of a property, if it is one.
 fn text(value: Value) -> Option<String> {
     header(value)?.ok()
 }
 
-/// The text of a property or a header, or its bytes. RabbitMQ's texts are `{"bytes": […]}` in the event, with signed bytes.
+/// Returns the text of a property or header, or its bytes. In events, RabbitMQ's strings are `{"bytes": […]}` with
+/// signed bytes.
 fn header(value: Value) -> Option<Result<String, Vec<u8>>> {
     match value {
         Value::String(text) => Some(Ok(text)),
@@ -272,8 +274,8 @@ fn header(value: Value) -> Option<Result<String, Vec<u8>>> {
 }
 
 impl Idempotency {
-    /// A service for an Amazon MQ broker, ActiveMQ or RabbitMQ: `handler` for each message, once for each `key`. The data is
-    /// JSON.
+    /// Makes a service for an Amazon MQ broker (ActiveMQ or RabbitMQ), which runs `handler` for each message, once per
+    /// `key`. The data is JSON.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {

@@ -1,4 +1,4 @@
-//! SNS topics.
+//! SNS topics as a source.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
@@ -21,8 +21,8 @@ use crate::{
     key::selector::Key,
 };
 
-/// Messages of an SNS topic. SNS invokes a function asynchronously, with one message at a time: if it fails the invocation
-/// fails, and Lambda tries again.
+/// Messages of an SNS topic. SNS invokes a function asynchronously with one message at a time. If the message fails,
+/// the invocation fails, and Lambda retries it.
 ///
 /// A message's id is its `MessageId`, its attributes are `Subject` and `Timestamp`, and its headers are its message
 /// attributes.
@@ -123,7 +123,7 @@ impl Source for Sns {
 keeps_json!(Sns, listed);
 
 impl Idempotency {
-    /// A service for an SNS topic: `handler` for each message, once for each `key`. The message is JSON.
+    /// Makes a service for an SNS topic, which runs `handler` for each message, once per `key`. The message is JSON.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {

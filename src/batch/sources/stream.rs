@@ -1,4 +1,4 @@
-//! Shared by Kinesis and DynamoDB streams: order within a shard, checkpoints, and the state of a window.
+//! The parts that Kinesis and DynamoDB streams share: order, checkpoints and the state of a window.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -11,21 +11,22 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
 };
 
-/// The attribute by which a stream knows its records.
+/// The attribute that identifies a record in a stream.
 pub(super) const SEQUENCE_NUMBER: &str = "sequenceNumber";
 
-/// What the order of a stream's records is kept within.
+/// The scope in which the order of a stream's records is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StreamOrder {
-    /// The shard: the records of a batch run one after the other, and a failure blocks everything behind it.
+    /// The shard. The records of a batch run one after the other, and a failure blocks all records behind it.
     #[default]
     Shard,
-    /// The partition key in Kinesis, the item in DynamoDB: records of different ones run side by side, and a failure holds
-    /// up its own only. The stream goes back to the first failure all the same, and what was done behind it is replayed.
+    /// The partition key in Kinesis, or the item in DynamoDB. Records of different keys run concurrently, and a failure
+    /// blocks only those of its key. The stream still resumes from the first failure, and finished records behind it
+    /// are replayed.
     Key,
-    /// None: all records run side by side, and a failure holds up nothing. The stream goes back to the first failure all the
-    /// same, and what was done behind it is replayed.
+    /// No order. All records run concurrently, and a failure blocks none. The stream still resumes from the first
+    /// failure, and finished records behind it are replayed.
     None,
 }
 
@@ -39,13 +40,13 @@ impl StreamOrder {
     }
 }
 
-/// The state of a tumbling window, byte for byte: its numbers may have more digits than any type of ours.
+/// The state of a tumbling window, byte for byte, because its numbers may have more digits than any type here.
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct WindowState(Box<RawValue>);
 
 impl WindowState {
-    /// As it came, in JSON.
+    /// Returns the JSON as received.
     pub fn as_json(&self) -> &str {
         self.0.get()
     }
@@ -57,24 +58,24 @@ impl PartialEq for WindowState {
     }
 }
 
-/// Shows no state: it is made of payloads.
+/// Shows no state, because it may contain payloads.
 impl fmt::Debug for WindowState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WindowState").field("bytes", &self.as_json().len()).finish()
     }
 }
 
-/// The answer to a batch of a stream: where Lambda shall go on.
+/// The response to a batch of a stream, with the record that Lambda resumes from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct StreamResponse {
-    /// The sequence number of the first record that failed, if any did: the one item of `batchItemFailures`. Lambda goes on from
-    /// there, so more would say nothing.
+    /// The sequence number of the first record that failed, if any, which is the only item of `batchItemFailures`.
+    /// Lambda resumes from it, so further items would have no effect.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-kinesis-batchfailurereporting.html>
     #[serde(rename = "batchItemFailures", serialize_with = "as_failures")]
     pub checkpoint: Option<String>,
-    /// The state of a tumbling window, as it came: handlers do not change it.
+    /// The state of a tumbling window as received. Handlers do not change it.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/services-kinesis-windows.html>
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<WindowState>,
@@ -92,13 +93,13 @@ impl StreamResponse {
     }
 }
 
-/// Orders decimal numbers of any length.
+/// Returns a key that orders decimal numbers of any length.
 fn magnitude(number: &str) -> (usize, &str) {
     let digits = number.trim_start_matches('0');
     (digits.len(), digits)
 }
 
-/// An event in which a record could not be named.
+/// Returns the error for an event with a record that the response could not identify.
 pub(super) fn unnamed(source: &str) -> Error {
     let message = format!("a record of the event has no sequence number: this is not an event from {source}");
     Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", message)

@@ -1,4 +1,4 @@
-//! Sources of which Lambda takes no partial answer.
+//! Responses of sources for which Lambda supports no partial response.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::{
     error::{Error, ErrorKind, ErrorStatus},
 };
 
-/// Success if nothing failed. Else an error, so that everything is delivered again, and what was done is replayed.
+/// Returns an error if any record failed, so that all records are delivered again, and finished ones are replayed.
 pub(super) fn all_or_error(failed: &[Arc<RecordInfo>]) -> Result<(), Error> {
     if failed.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Calls to a store: how long one may take.
+//! Calls to a store, with a time limit.
 
 use std::{future::Future, time::Duration};
 
@@ -13,12 +13,13 @@ use crate::{
     telemetry::spans,
 };
 
-/// The longest that one call may take, whatever the client's own timeouts are: a call that stays silent leaves time for
-/// another.
+/// The maximum duration of one call, whatever the client's own timeouts are. A call without a response leaves time for
+/// another one.
 pub(super) const MAX_CALL_TIME: Duration = Duration::from_secs(3);
 
 impl Engine {
-    /// Awaits one call to the store for at most `time` and [`MAX_CALL_TIME`], and holds the store to one answer a request.
+    /// Awaits one call to the store for at most `time` and [`MAX_CALL_TIME`], and ensures that the store returns one
+    /// result per request.
     pub(super) async fn within<T>(
         &self,
         time: Duration,
@@ -36,7 +37,7 @@ impl Engine {
         answers
     }
 
-    /// The same of a transaction's call.
+    /// Awaits one call of a transaction, as [`within`](Self::within) does.
     pub(super) async fn within_transaction<T>(
         &self,
         time: Duration,
@@ -55,7 +56,7 @@ pub(super) fn silent(operation: &'static str) -> Error {
     Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, "the store did not answer in time")
 }
 
-/// The same error for every request of a call.
+/// Returns the same error for every request of a call.
 pub(super) fn for_each<T>(error: Error, requests: usize) -> Answers<T> {
     error.for_each(requests).map(Err).collect()
 }

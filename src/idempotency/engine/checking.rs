@@ -1,4 +1,4 @@
-//! Checks before a claim: what a use needs, against the engine's settings and its store.
+//! Checks the engine's settings and its store against the requirements of a use, before a claim.
 
 use super::Engine;
 #[cfg(feature = "powertools")]
@@ -10,26 +10,28 @@ use crate::{
     store::StoreId,
 };
 
-/// The requirements of an operation or a service. There is no default, so that a new need is decided for each of them.
+/// The requirements of an operation or a service. There is no default, so that each of them must decide on a new
+/// requirement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     pub(crate) probe: ProbeNeed,
-    /// Whether its records must be told apart from those of every other service by the engine's scope: requests come from anywhere.
+    /// Whether the engine's scope must separate its records from those of every other service, because requests come
+    /// from anywhere.
     pub(crate) scope: bool,
-    /// The store that its transactions write to, if it has them.
+    /// The store that its transactions write to, if any.
     pub(crate) transactions: Option<StoreId>,
     /// Whether its operations are ordered.
     pub(crate) order: bool,
     pub(crate) heartbeat: Heartbeat,
 }
 
-/// The probe of a use, or the way to give one.
+/// The probe of a use, or how to set one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ProbeNeed {
     Given,
-    /// None is given. This method takes one.
+    /// No probe is set. This method sets one.
     Missing(&'static str),
-    /// This takes none.
+    /// This use does not support probes.
     Unsupported(&'static str),
 }
 
@@ -40,14 +42,15 @@ impl ProbeNeed {
 }
 
 impl Engine {
-    /// Checks the engine's settings, and that they and the store give what is needed. To be called before anything is claimed.
+    /// Checks the engine's settings, and that they and the store meet the requirements. Must be called before anything
+    /// is claimed.
     ///
-    /// Services check their registration as well, before this. [`check_keys`](Self::check_keys) is a check of its own, as it
-    /// depends on the tenant of each event.
+    /// Services also check their registration, before this. [`check_keys`](Self::check_keys) is a separate check,
+    /// because it depends on the tenant of each event.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), for the first of these that fails.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for the first check that fails.
     pub(crate) fn check(&self, needs: &Needs) -> Result<(), Error> {
         let Needs { probe, scope, transactions, order, heartbeat } = *needs;
         if !self.settings.disabled {
@@ -68,7 +71,7 @@ impl Engine {
         heartbeat.check()
     }
 
-    /// Refuses a policy that wants a probe without one, and a probe that no policy wants.
+    /// Refuses a policy that needs a probe if there is none, and a probe that no policy uses.
     fn check_probe(&self, probe: ProbeNeed) -> Result<(), Error> {
         match (self.settings.after_unknown, probe) {
             (AfterUnknown::Probe, ProbeNeed::Missing(method)) => {
@@ -85,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// Refuses a codec for results on a store whose records have to be readable for AWS Powertools.
+    /// Refuses a codec for results on a store whose records must be readable for AWS Powertools.
     fn check_codec(&self) -> Result<(), Error> {
         if self.settings.codec.is_none() || self.store.format().keeps_every_outcome() {
             return Ok(());
@@ -103,7 +106,7 @@ impl Engine {
         Err(Error::config("records of AWS Powertools have no version of their payload: leave out `payload_version`"))
     }
 
-    /// Refuses transactions of another store than the one that records their outcomes.
+    /// Refuses transactions of a store other than the one that records their outcomes.
     fn check_store(&self, id: StoreId) -> Result<(), Error> {
         if self.store.id() == id {
             return Ok(());
@@ -111,7 +114,7 @@ impl Engine {
         Err(Error::config("a transaction needs the engine's own store: give `in_transaction` a clone of it"))
     }
 
-    /// Refuses ordered operations on a store that does not keep the order of entities.
+    /// Refuses ordered operations on a store that does not support orders.
     fn check_order(&self) -> Result<(), Error> {
         if self.store.limits().orders {
             return Ok(());
@@ -119,12 +122,13 @@ impl Engine {
         Err(Error::config("`ordered_by` needs a store that keeps the order of entities, which this one does not"))
     }
 
-    /// Refuses operations that the store's records do not tell apart from others. To be called before one is claimed.
+    /// Refuses operations that the store's records do not distinguish from others. Must be called before one is
+    /// claimed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config): keys of AWS Powertools have a prefix in place of the
-    /// operation's name, and nothing of a tenant.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), because keys of AWS Powertools have a prefix instead of the
+    /// operation's name, and do not contain the tenant.
     #[cfg_attr(not(feature = "powertools"), expect(unused_variables, reason = "the library's own records do"))]
     pub(crate) fn check_keys(&self, operation: &str, tenant: Option<&str>) -> Result<(), Error> {
         #[cfg(feature = "powertools")]
@@ -150,7 +154,7 @@ mod tests {
         },
     };
 
-    /// A store that keeps no order, and is never called.
+    /// A store without support for orders, which is never called.
     #[derive(Debug)]
     struct Unordered {
         id: StoreId,

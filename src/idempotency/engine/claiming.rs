@@ -1,4 +1,4 @@
-//! Claims: sent, sent again after trouble, and given back where nobody acts on them.
+//! Sends claims, retries them after store errors, and withdraws those that nobody acts on.
 
 use std::sync::Arc;
 
@@ -20,11 +20,12 @@ use crate::{
     store::{Answers, ClaimRequest, Claimed, Grant, Refusal, ResultData},
 };
 
-/// How often a claim is sent, the first time included. A delivery that gets no answer is better reported than waited for.
+/// The maximum number of times that a claim is sent. After that it is better to report the delivery than to wait.
 const CLAIM_ATTEMPTS: u32 = 3;
 
 impl Engine {
-    /// Claims operations with distinct keys. One answer each, in order, with recorded results if those are wanted.
+    /// Claims operations with distinct keys. Returns one result per operation, in order, with recorded results if
+    /// requested.
     pub(crate) async fn claim(
         &self,
         candidates: &[Candidate],
@@ -62,7 +63,7 @@ impl Engine {
         (result.collect(), withdrawal)
     }
 
-    /// A grant that arrives when nothing may start any longer is not acted on (C9). The window's lease counts from before the
+    /// Accepts a grant, unless it arrives too late to start anything (C9). The window's lease counts from before the
     /// request was sent, so it ends no later than the store's, whatever the store's clock shows.
     fn granted(&self, claim: Claim, grant: Grant, window: Window, late: &mut Vec<Claim>) -> ClaimAnswer {
         let now = self.clock.now();
@@ -73,17 +74,18 @@ impl Engine {
         if now < window.lease_until {
             return ClaimAnswer::OutOfTime;
         }
-        // Somebody else may hold the key by now.
+        // Another claim may hold the key by now.
         let lease_until = Some(grant.lease_until);
         ClaimAnswer::Refused(Refusal::InProgress { lease_until, attempt: grant.attempt })
     }
 
-    /// Warns of a store whose clock differs from ours by more than the margin. Leases hold nevertheless, as the store compares them
-    /// with its own clock alone; but a failover to a server with another clock may end them early.
+    /// Warns of a store whose clock differs from the local one by more than the margin. Leases hold nevertheless,
+    /// because the store compares them only with its own clock. However, a failover to a server with a different clock
+    /// may end them early.
     fn compare_clocks(&self, grant: Grant, window: Window, begun: Timestamp) {
         let (ours, theirs, margin) = (window.lease_until, grant.lease_until, self.settings.skew_margin);
         let is_early = theirs.after(margin) < ours;
-        // The store counts from when the request arrived.
+        // The store counts from the arrival of the request.
         let is_late = || theirs > ours.after(margin).after(self.clock.now().since(begun));
         if (is_early || is_late()) && self.warnings.clocks.is_first() {
             let (ours, theirs) = (ours.as_millis(), theirs.as_millis());
@@ -115,8 +117,8 @@ impl Engine {
         Ok(candidates.iter().zip(owners).map(request).collect())
     }
 
-    /// Sends claims, and sends those again that the store had trouble with. A claim keeps its owner token, so one that was
-    /// applied while its answer was lost is recognized (C5).
+    /// Sends claims, and retries them after store errors. A claim keeps its owner token, so a claim that was applied
+    /// although its response was lost is recognized (C5).
     async fn send_claims(
         &self,
         requests: &[ClaimRequest],
@@ -126,7 +128,7 @@ impl Engine {
         let left = || window.stop.since(self.clock.now());
         let mut answers = self.within(left(), "claim", requests.len(), self.store.claim(requests)).await;
         let mut backoff = Backoff::default();
-        // One that was in doubt once may have been applied, whatever the last error says.
+        // A claim that was in doubt once may have been applied, whatever the last error.
         let mut doubtful: Vec<bool> = answers.iter().map(is_doubtful).collect();
         for _ in 1..CLAIM_ATTEMPTS {
             let may_work = |i: &usize| answers[*i].as_ref().is_err_and(Error::retry_helps);
@@ -151,10 +153,10 @@ impl Engine {
         answers
     }
 
-    /// Releases claims that nobody acts on. Where one of them would block its operation for good, this goes on while there
-    /// is time; elsewhere it ends with its lease.
+    /// Releases claims that nobody acts on. If a claim would block its operation permanently, this is retried while
+    /// there is time. Otherwise it is given up after [`RELEASE_FOR`], and the claim ends with its lease.
     pub(crate) async fn withdraw(&self, withdrawal: Withdrawal, window: Window) {
-        // Neither waits for the other: there may be little time.
+        // Run concurrently, because there may be little time.
         join(self.withdraw_doubtful(withdrawal.doubtful, window), self.release(withdrawal.late)).await;
     }
 
@@ -165,7 +167,7 @@ impl Engine {
         };
         let doubtful: Vec<_> = doubtful.into_iter().map(|request| (request, until)).collect();
         let window = window.settling_until(until);
-        // A release may take all of the time, so the reads of other claims go on beside it.
+        // A release may take all of the time, so the reads of other claims continue concurrently.
         stream::unfold((doubtful, None, Backoff::default()), async |(doubtful, pause, mut backoff)| {
             let last = doubtful.iter().map(|(_, until)| *until).max()?;
             if let Some(pause) = pause {
@@ -181,8 +183,8 @@ impl Engine {
         .await;
     }
 
-    /// Reads the records of claims in doubt. Each comes with the time at which it is given up, and `last` is the latest of these.
-    /// Returns those that were applied, and those to be read again.
+    /// Reads the records of claims in doubt. Each comes with the time at which it is given up, and `last` is the latest
+    /// of these times. Returns the claims that were applied, and the claims to read again.
     async fn find_applied(
         &self,
         doubtful: Vec<(ClaimRequest, Timestamp)>,
@@ -190,7 +192,7 @@ impl Engine {
         last: Timestamp,
     ) -> (Vec<Claim>, Vec<(ClaimRequest, Timestamp)>) {
         let keys: Vec<KeyHash> = doubtful.iter().map(|(request, _)| request.key).collect();
-        // What a read shows takes a call to release.
+        // A claim that a read has found takes a call to release.
         let time = last.since(self.clock.now()) / 2;
         let found = self.within(time, "read", keys.len(), self.store.read(&keys, ResultData::Omit)).await;
         let (mut ours, mut again) = (Vec::new(), Vec::new());
@@ -208,7 +210,8 @@ impl Engine {
     }
 }
 
-/// Claims that nobody acts on: they may have been applied although their answers were lost, or were granted too late.
+/// Claims that nobody acts on, because their responses were lost and they may have been applied, or because they were
+/// granted too late.
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawal {
     doubtful: Vec<ClaimRequest>,
@@ -222,7 +225,7 @@ impl Withdrawal {
     }
 }
 
-/// The claim, if the record is its own.
+/// Returns the claim if the record belongs to it.
 fn applied(request: &ClaimRequest, record: &Record, window: Window) -> Option<Claim> {
     let is_ours = record.status == Status::InProgress && record.owner == Some(request.owner);
     let Record { attempt, prior_status, .. } = *record;
@@ -230,7 +233,7 @@ fn applied(request: &ClaimRequest, record: &Record, window: Window) -> Option<Cl
     is_ours.then(|| Claim::of(request, grant, window))
 }
 
-/// Warns if operations of the claim's entity may wait for long.
+/// Warns if operations of the claim's entity may wait for a long time.
 pub(super) fn warn_of_merged_doubt(request: &ClaimRequest, grant: &Grant) {
     if cfg!(feature = "order") && grant.has_merged_doubt {
         tracing::warn!(
@@ -241,18 +244,19 @@ pub(super) fn warn_of_merged_doubt(request: &ClaimRequest, grant: &Grant) {
     }
 }
 
-/// Whether a claim may have been applied although it was answered by an error.
+/// Returns whether a claim may have been applied although an error was returned.
 fn is_doubtful(answer: &Result<Claimed, Error>) -> bool {
     answer.as_ref().is_err_and(|error| error.retry_helps() || error.status() == ErrorStatus::Ambiguous)
 }
 
-/// Whether a claim in doubt may stand, or may still be applied. A key may be in progress because of the claim's own
-/// first request: a later one has met its lock or its transaction.
+/// Returns whether a claim in doubt may be held, or may still be applied. A key may be in progress because of the
+/// claim's own first request, if a later one has met its lock or its transaction.
 fn may_stand(answer: &Result<Claimed, Error>) -> bool {
     matches!(answer, Err(_) | Ok(Claimed::Refused(Refusal::InProgress { .. })))
 }
 
-/// Fresh tokens. Never drawn in init: execution environments restored from one snapshot would share them.
+/// Draws fresh tokens. They are never drawn in init, because execution environments restored from one snapshot would
+/// share them.
 fn draw_owners(count: usize) -> Result<Vec<Owner>, Error> {
     let mut bytes = vec![[0; 16]; count];
     getrandom::fill(bytes.as_flattened_mut()).map_err(|source| {

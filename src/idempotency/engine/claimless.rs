@@ -1,4 +1,4 @@
-//! Operations without a claim of their own: the commit of a transaction decides which run takes effect.
+//! Operations without a separate claim, for which the commit of a transaction decides which run takes effect.
 
 use super::{
     Candidate, ClaimAnswer, Engine,
@@ -22,7 +22,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Claims an operation within a transaction, if the store does that.
+    /// Claims an operation within a transaction, if the store supports that.
     pub(crate) async fn claim_within(
         &self,
         candidate: Candidate,
@@ -44,8 +44,8 @@ impl Engine {
         Ok((request, answer))
     }
 
-    /// Ends the transaction of a run: a success is committed, and recorded with it; a permanent failure is recorded, and so is
-    /// that the operation is superseded. Anything else leaves nothing.
+    /// Ends the transaction of a run. A success is committed and recorded with it. A permanent failure or a
+    /// supersession is recorded. Anything else leaves no trace.
     pub(crate) async fn commit_claimless<T: Send>(
         &self,
         request: &ClaimRequest,
@@ -59,7 +59,7 @@ impl Engine {
         let is_recorded = is_permanent || matches!(end.conclusion, Conclusion::Completed(_) | Conclusion::Superseded);
         let under = end.claim.clone();
         let (claim, settlement) = match end.take_due() {
-            // A release is of a failure that the store cannot record, and there is no claim to release.
+            // A release replaces a failure that the store cannot record. There is no claim to release.
             Some(due) if is_recorded && !due.1.is_release() => due,
             _ => {
                 if let Err(error) = self.abandon(under.as_ref(), writes).await {
@@ -93,13 +93,13 @@ impl Engine {
         End { claim: Some(claim), ..end }
     }
 
-    /// What stood in the way of a commit.
+    /// Returns the reason why a commit was refused.
     fn refused<T>(&self, request: &ClaimRequest, current: Option<Box<Record>>) -> Conclusion<T> {
         let in_progress = Refusal::InProgress { lease_until: None, attempt: 0 };
         let Some(record) = current else { return Conclusion::Overtaken(Box::new(in_progress)) };
         match rules::judge(&record, request, self.clock.now()) {
             Ok(Judgement::Refused(refusal)) => Conclusion::Overtaken(Box::new(refusal)),
-            // It stood in the way, and no longer does.
+            // The record blocked the commit, and no longer does.
             Ok(Judgement::Free | Judgement::Mine(_)) => Conclusion::Overtaken(Box::new(in_progress)),
             Err(error) => Conclusion::Failed(Failure::transient(error)),
         }

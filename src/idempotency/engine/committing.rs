@@ -1,4 +1,4 @@
-//! Commits: outcomes that are recorded in one transaction with the handler's writes.
+//! Commits outcomes in one transaction with the handler's writes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,10 +26,10 @@ use crate::{
 
 pub(super) const COMMIT: &str = "commit";
 
-/// Says what a commit that failed means for the operation.
+/// Maps the error of a failed commit to a verdict on the operation.
 pub(crate) type Classifier = Arc<dyn Fn(&Error) -> Verdict + Send + Sync>;
 
-/// The transaction of one run, on any store. Dropping this abandons it.
+/// The transaction of one run, on any store. It is abandoned when dropped.
 pub(crate) trait Commit: Send + Sync {
     fn claim<'a>(&'a self, request: &'a ClaimRequest) -> BoxFuture<'a, Result<Claimed, Error>>;
     fn commit<'a>(&'a self, request: Option<&'a SettleRequest>) -> BoxFuture<'a, Result<Settled, Error>>;
@@ -38,7 +38,7 @@ pub(crate) trait Commit: Send + Sync {
     fn verdict(&self, error: &Error) -> Verdict;
 }
 
-/// A transaction, and the store that it is of.
+/// A transaction and its store.
 pub(crate) struct OpenTransaction<S: Transactional> {
     pub(crate) store: S,
     pub(crate) transaction: S::Transaction,
@@ -63,7 +63,7 @@ impl<S: Transactional> Commit for OpenTransaction<S> {
     }
 
     fn verdict(&self, error: &Error) -> Verdict {
-        // The function is the user's, and may panic.
+        // The function is user code, and may panic.
         let verdict = self.classifier.as_ref().and_then(|classify| catch_panic(|| classify(error)));
         verdict.unwrap_or_default()
     }
@@ -75,20 +75,20 @@ impl<S: Transactional> Drop for OpenTransaction<S> {
     }
 }
 
-/// The outcome of a failed commit, as the settle that follows it shows.
+/// The outcome of a failed commit, as the following settle shows.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
     /// Nothing was committed, and nothing will be.
     Undone,
     Committed,
-    /// Nothing of ours was committed, and a successor decides: by this record, if there is one.
+    /// Nothing of this run was committed, and a successor decides, by this record if there is one.
     Overtaken(Option<Box<Record>>),
     Undecided,
 }
 
 impl Engine {
-    /// Ends the transaction of a run: a success is committed, and recorded with it. Anything else that must be recorded stays
-    /// in the end.
+    /// Ends the transaction of a run. A success is committed and recorded with it. Anything else that must be recorded
+    /// remains in the end.
     pub(crate) async fn commit<T: Send>(&self, mut end: End<T>, writes: Box<dyn Commit>) -> End<T> {
         if !matches!(end.conclusion, Conclusion::Completed(_)) {
             if let Err(error) = self.abandon(end.claim.as_ref(), &*writes).await {
@@ -113,7 +113,7 @@ impl Engine {
         }
     }
 
-    /// Abandons the transaction of a run under this claim, and leaves time for the settle that follows.
+    /// Abandons the transaction of a run under this claim, and leaves time for the following settle.
     pub(super) async fn abandon(&self, claim: Option<&Claim>, writes: &dyn Commit) -> Result<(), Error> {
         let now = self.clock.now();
         let time = claim.map_or(Duration::MAX, |claim| claim.granted().window.settles_until(now, true).since(now) / 2);
@@ -136,7 +136,8 @@ impl Engine {
             Ok(Settled::LeaseLost { current }) => self.lose(&claim, current, &mut end),
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
             Err(mut error) => {
-                // The store may not have come to say that the handler has ended the transaction itself. A release would be applied then.
+                // The store may have had no time to report that the handler has ended the transaction itself. A release
+                // would be applied then.
                 if (error.kind(), error.status()) == (ErrorKind::Timeout, ErrorStatus::Ambiguous) {
                     let time = until.since(self.clock.now()) / 2;
                     error = told_in(time, writes.check_unanswered(&request)).await.err().unwrap_or(error);
@@ -146,7 +147,7 @@ impl Engine {
                 }
                 let is_certain = error.status() != ErrorStatus::Ambiguous;
                 let verdict = verdict_of(&error, Verdict::Transient, &*writes);
-                // The settle that follows may need its connection.
+                // The following settle may need its connection.
                 drop(writes);
                 self.resolve(&claim, (Failure::new(verdict, error), is_certain), until, &mut end).await;
             }
@@ -154,9 +155,9 @@ impl Engine {
         End { claim: Some(claim), ..end }
     }
 
-    /// Resolves a failed commit. Whatever its error says, an earlier attempt may have been applied, and a late one still may be.
-    /// A read cannot exclude the late one. A settle can: the store applies either the commit or the settle. The failure comes with
-    /// whether its error says for certain that the commit was not applied.
+    /// Resolves a failed commit. Whatever its error, an earlier attempt may have been applied, and a late one may still
+    /// be. A read cannot exclude the late one, but a settle can, because the store applies either the commit or the
+    /// settle. The failure comes with whether its error proves that the commit was not applied.
     async fn resolve<T: Send>(
         &self,
         claim: &Claim,
@@ -188,7 +189,7 @@ impl Engine {
             Fate::Committed => {}
             Fate::Undone if failure.verdict() == Verdict::Superseded => end.conclude(Conclusion::Superseded),
             Fate::Undone => end.conclude(Conclusion::NotCommitted(failure)),
-            // Once more, as the answer to a release need not hold the result.
+            // Again, because the response to a release need not contain the result.
             Fate::Overtaken(record) => {
                 let left = until.since(self.clock.now());
                 let mut found =
@@ -200,13 +201,14 @@ impl Engine {
         }
     }
 
-    /// The claim stands until its lease ends.
+    /// Keeps the claim until its lease ends.
     fn keep<T>(&self, claim: &Claim, failure: Failure, end: &mut End<T>) {
         end.conclude(Conclusion::NotCommitted(failure));
         end.held_until = Some(claim.lease_until());
     }
 
-    /// A release after a commit that was certainly not applied is optional, and given up as any other one if it is refused.
+    /// A release after a commit that was certainly not applied is optional, and is given up like any other release if
+    /// it is refused.
     async fn settle_until_answered(
         &self,
         request: &SettleRequest,
@@ -240,11 +242,11 @@ async fn told_in(time: Duration, answer: BoxFuture<'_, Result<(), Error>>) -> Re
     })
 }
 
-/// The handler has ended its transaction itself, or may have, so that something may have taken effect: whatever it has returned, the
-/// claim, if there is one, is kept.
+/// The handler has ended its transaction itself, or may have, so it may have taken effect. Keeps the claim, if any,
+/// whatever the handler has returned.
 pub(super) fn doubt<T>(key: Option<KeyHash>, error: Error, end: &mut End<T>) {
     tell_doubt(key, &error);
-    // One that was interrupted without a settlement is in doubt already.
+    // A run that was interrupted without a settlement is in doubt already.
     if end.settlement.take().is_some() || !matches!(end.conclusion, Conclusion::Interrupted(_)) {
         end.conclude(Conclusion::NotCommitted(Failure::unknown(error)));
     }
@@ -255,12 +257,12 @@ pub(crate) fn tell_doubt(key: Option<KeyHash>, error: &Error) {
     tracing::error!(target: "lambda_once", key, %error, "the operation may have taken effect without an outcome: look at its data before it runs again");
 }
 
-/// Whether this is the error of a transaction that its handler has ended itself, or may have.
+/// Returns whether this is the error of a transaction that its handler has ended itself, or may have.
 pub(super) fn may_be_committed(error: &Error) -> bool {
     (error.status(), error.kind()) == (ErrorStatus::Ambiguous, ErrorKind::Transaction)
 }
 
-/// Only a refusal of what the handler wrote says something about the operation.
+/// Returns the verdict on a failed commit. Only a rejection of the handler's writes is classified.
 pub(super) fn verdict_of(error: &Error, if_open: Verdict, writes: &dyn Commit) -> Verdict {
     match (error.status(), error.kind()) {
         _ if may_be_committed(error) => Verdict::Unknown,
@@ -278,12 +280,12 @@ fn fate(answer: Settled, owner: Owner) -> Fate {
     };
     let standing = record.as_ref().map(|record| (record.owner == Some(owner), record.status));
     match standing {
-        // This settle itself has recorded that: an earlier attempt of it was applied.
+        // This settle itself has recorded that, because an earlier attempt of it was applied.
         Some((true, Status::Completed)) if record.as_ref().is_some_and(|record| record.result.superseded) => {
             Fate::Undone
         }
         Some((true, Status::Completed)) => Fate::Committed,
-        // The settle was refused although the claim stands, so a late commit is not ruled out.
+        // The settle was refused although the claim is still held, so a late commit is not ruled out.
         Some((true, Status::InProgress)) => Fate::Undecided,
         Some((false, Status::Completed | Status::Failed)) => Fate::Overtaken(record),
         _ if is_lost => Fate::Overtaken(record),
@@ -316,7 +318,7 @@ mod tests {
         let running = record(theirs, Status::InProgress);
         assert_eq!(lost(running.clone()), Fate::Overtaken(running));
         assert_eq!(lost(None), Fate::Overtaken(None));
-        // A late copy of the claim has taken over, so that the release was refused. The commit may still arrive.
+        // A late copy of the claim has taken over, so the release was refused. The commit may still arrive.
         assert_eq!(lost(record(ours, Status::InProgress)), Fate::Undecided);
     }
 }

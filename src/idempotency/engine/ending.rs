@@ -1,4 +1,4 @@
-//! The end of a run: its claim, how that is settled, and what the caller is told.
+//! The end of a run, with its claim, its settlement, and the outcome for the caller.
 
 #[cfg(feature = "batch")]
 use crate::idempotency::{outcome::OutcomeKind, verdict::Verdict};
@@ -14,12 +14,12 @@ use crate::{
     store::{Refusal, Settlement},
 };
 
-/// How work that succeeded wants its claim to end.
+/// A successful run, by the way in which its claim ends.
 #[derive(Debug)]
 pub(crate) enum Success<T> {
     /// The value is recorded, and replayed to duplicates.
     Complete(T),
-    /// As above, but the value is an earlier run's: a probe has found it.
+    /// The value is recorded as above, but it is an earlier run's, found by a probe.
     Recover(T),
     /// The operation may run again, as after a transient failure.
     #[cfg_attr(not(feature = "http"), expect(dead_code, reason = "the HTTP layer has answers that are not stored"))]
@@ -29,16 +29,16 @@ pub(crate) enum Success<T> {
     Keep(T),
 }
 
-/// What a run came to.
+/// The conclusion of a run.
 #[derive(Debug)]
 pub(crate) enum Conclusion<T> {
     Completed(T),
     Recovered(T),
     Released(T),
     Kept(T),
-    /// It succeeded, but that could not be recorded.
+    /// It succeeded, but its success could not be recorded.
     Unrecorded(T),
-    /// It found itself superseded by a newer operation.
+    /// The work reported that a newer operation supersedes it.
     Superseded,
     Failed(Failure),
     /// It succeeded, but its transaction was not committed, or may not have been.
@@ -55,10 +55,10 @@ pub(crate) enum Conclusion<T> {
 #[derive(Debug)]
 pub(crate) struct End<T> {
     pub(super) claim: Option<Claim>,
-    /// What is to be written; `None` once it is, and where the claim stands until its lease ends.
+    /// The settlement to write. `None` once it is written, and if the claim is kept until its lease ends.
     pub(super) settlement: Option<Settlement>,
     pub(super) conclusion: Conclusion<T>,
-    /// The end of the lease that holds the key although the run is over: its own, or a successor's.
+    /// The end of the lease that holds the key although the run is over: the run's own, or a successor's.
     pub(super) held_until: Option<Timestamp>,
 }
 
@@ -67,7 +67,7 @@ impl<T> Conclusion<T> {
 }
 
 impl<T> End<T> {
-    /// The name of its outcome, if the handler failed, panicked or was cancelled.
+    /// Returns the name of its outcome, if the handler failed, panicked or was cancelled.
     #[cfg(feature = "batch")]
     pub(crate) fn failure_name(&self) -> Option<&'static str> {
         match &self.conclusion {
@@ -80,7 +80,7 @@ impl<T> End<T> {
         }
     }
 
-    /// The claim is settled by this. Without a claim there is nothing to settle.
+    /// Creates an end whose claim is settled like this. Without a claim there is nothing to settle.
     pub(crate) fn settled_with(
         claim: Option<Claim>,
         settlement: Option<Settlement>,
@@ -89,61 +89,61 @@ impl<T> End<T> {
         Self { claim, settlement, conclusion, held_until: None }
     }
 
-    /// The claim is released.
+    /// Creates an end whose claim is released.
     pub(crate) fn released(claim: Option<Claim>, conclusion: Conclusion<T>) -> Self {
         let settlement = claim.as_ref().map(Claim::release);
         Self::settled_with(claim, settlement, conclusion)
     }
 
-    /// The claim stands until its lease ends: whether the operation took effect is not known.
+    /// Creates an end whose claim is kept until its lease ends, because the operation may have taken effect.
     pub(crate) fn kept(claim: Option<Claim>, conclusion: Conclusion<T>) -> Self {
         let held_until = claim.as_ref().map(Claim::lease_until);
         Self { claim, settlement: None, conclusion, held_until }
     }
 
-    /// The run panicked where nothing else of its end is known.
+    /// Creates the end of a run that panicked and of which nothing else is known.
     pub(crate) fn panicked(claim: Claim) -> Self {
         Self::kept(Some(claim), Conclusion::PANICKED)
     }
 
-    /// Replaces what the run came to.
+    /// Replaces the conclusion of the run.
     pub(super) fn conclude(&mut self, conclusion: Conclusion<T>) {
         drop_contained(std::mem::replace(&mut self.conclusion, conclusion));
     }
 
-    /// Whether something is to be written yet.
+    /// Returns whether a settlement is still to be written.
     #[cfg(feature = "batch")]
     pub(crate) fn is_due(&self) -> bool {
         self.settlement.is_some()
     }
 
-    /// Whether that lets the operation run again, and the run wants it to. A failure for good may be released as well, because
-    /// the store's records cannot say so.
+    /// Returns whether the settlement lets the operation run again, and the run intends that. A permanent failure may
+    /// be released as well, if the store's records cannot represent it.
     #[cfg(feature = "batch")]
     pub(crate) fn is_release(&self) -> bool {
         self.settlement.as_ref().is_some_and(Settlement::is_release)
             && !matches!(&self.conclusion, Conclusion::Failed(failure) if failure.verdict() == Verdict::Permanent)
     }
 
-    /// Whether the run was cancelled.
+    /// Returns whether the run was cancelled.
     #[cfg(feature = "batch")]
     pub(crate) fn is_cancelled(&self) -> bool {
         matches!(self.conclusion, Conclusion::Interrupted(Interruption::Cancelled))
     }
 
-    /// The end of the lease that holds the key although the run is over.
+    /// Returns the end of the lease that holds the key although the run is over.
     #[cfg(feature = "batch")]
     pub(crate) fn held_until(&self) -> Option<Timestamp> {
         self.held_until
     }
 
-    /// What the run came to.
+    /// Returns the conclusion of the run.
     #[cfg(feature = "http")]
     pub(crate) fn into_conclusion(self) -> Conclusion<T> {
         self.conclusion
     }
 
-    /// What the caller is told. `replay` makes an outcome of what a successor has recorded.
+    /// Returns the outcome for the caller. `replay` converts a successor's record to an outcome.
     pub(crate) fn into_outcome<E>(
         self,
         replay: impl FnOnce(Refusal) -> Result<Outcome<T>, E>,
@@ -154,7 +154,7 @@ impl<T> End<T> {
 }
 
 impl<T> Conclusion<T> {
-    /// What the caller is told of a run under a claim that took over, or did not.
+    /// Returns the outcome for the caller, for a run under a claim that took over or did not.
     pub(crate) fn into_outcome<E>(
         self,
         took_over: bool,
@@ -178,8 +178,8 @@ impl<T> Conclusion<T> {
 }
 
 impl<T> Outcome<T> {
-    /// The outcome of an operation that did not run, whose payload has this version. `value` and `failure` read a recorded
-    /// result; the first gives `None` where none is kept.
+    /// Returns the outcome of an operation that did not run, whose payload has this version. `value` and `failure` read
+    /// a recorded result. `value` returns `None` if none is stored.
     pub(crate) fn of_refusal<E>(
         refusal: Refusal,
         payload_version: u32,

@@ -1,7 +1,7 @@
-//! The heartbeat: a run renews its lease while it lasts (L5).
+//! The heartbeat, which renews the lease of a run while it lasts (L5).
 //!
-//! It is a part of the run's own future. There is no task that could outlive the run, and none that could renew the lease of
-//! work that hangs in its thread.
+//! It is part of the run's own future. There is no task that could outlive the run or renew the lease of work that
+//! blocks its thread.
 
 use std::{
     future::{Future, pending},
@@ -38,10 +38,10 @@ use crate::{
 };
 
 impl Engine {
-    /// Runs work under a claim that nobody else settles or renews, until its stop point; its heartbeat moves that if it has one.
-    /// `keep` takes what its caller needs of the value, besides the stored result.
+    /// Runs work under a claim that nothing else settles or renews, until its stop point, which a heartbeat may move.
+    /// `keep` extracts the caller's part of the value, besides the stored result.
     ///
-    /// No `async fn`: that would hold the work twice, as an argument and as a future that it awaits.
+    /// Not an `async fn`, which would hold the work twice: as an argument and as an awaited future.
     pub(crate) fn run_with_heartbeat<T, U, F>(
         &self,
         claim: Claim,
@@ -53,7 +53,7 @@ impl Engine {
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
         let claim_of_panic = claim.clone();
-        // The work, and a renewal under way, are dropped before the end is made: a settle does not race a renewal.
+        // The work, and a renewal in progress, are dropped before the end is made, so a settle does not race a renewal.
         let run = Renewing::new(self, claim, work).map(move |(claim, ended)| match ended {
             Ok(ended) => self.end(Some(claim), ended, keep),
             Err(LeaseLost { current }) => self.lost(claim, current),
@@ -61,13 +61,14 @@ impl Engine {
         contained(run, Some(claim_of_panic))
     }
 
-    /// Returns when to cancel a run without a claim that begins now, which is when a run with a claim would be cancelled.
+    /// Returns the time at which a run without a claim that begins now is cancelled, which is the same as for a run
+    /// with a claim.
     pub(crate) fn stop_without_claim(&self, window: Window) -> Timestamp {
         let now = self.clock.now();
         window.max_duration().map_or(window.stop_of_run(now), |max_duration| now.after(max_duration))
     }
 
-    /// Renews the lease of a claim once it is time, for as long as it takes.
+    /// Renews the lease of a claim at `renew_at`, with retries until the stop point. After that it never completes.
     async fn renew(&self, claim: Claim, renew_at: Timestamp) -> Result<Renewal, LeaseLost> {
         sleep(renew_at.since(self.clock.now())).await;
         let request = request_of(&claim, self.renewal());
@@ -75,11 +76,11 @@ impl Engine {
         loop {
             let now = self.clock.now();
             if now >= claim.stop_point() {
-                // The work is cancelled, and its lease is to end.
+                // The work is cancelled, so its lease should end.
                 return pending().await;
             }
             let sent = *first_sent.get_or_insert(now);
-            // A call that stays silent leaves time for another.
+            // A call without a response leaves time for another one.
             let time = (claim.stop_point().since(now) / 2).max(MIN_CALL_TIME);
             let call = self.store.settle(std::slice::from_ref(&request));
             let error = match self.within(time, request.settlement.as_str(), 1, call).await.pop() {
@@ -95,7 +96,7 @@ impl Engine {
         }
     }
 
-    /// The end of a run whose lease was lost: a successor's outcome counts (S8).
+    /// Returns the end of a run whose lease was lost. A successor's outcome counts (S8).
     fn lost<T>(&self, claim: Claim, current: Option<Box<Record>>) -> End<T> {
         let mut end = End::settled_with(None, None, Conclusion::LeaseLost);
         self.lose(&claim, current, &mut end);
@@ -111,7 +112,8 @@ impl Engine {
     }
 }
 
-/// When a lease that is held from `from` on is renewed: when a third of it has passed, and in time for an answer.
+/// Returns the time to renew a lease that is held from `from` on, which is after a third of it, and in time for a
+/// response.
 fn renew_at(from: Timestamp, window: &Window) -> Timestamp {
     from.after((window.lease_until.since(from) / 3).min(window.stop.since(from) / 2))
 }
@@ -123,12 +125,12 @@ fn no_renewal() -> Error {
 
 /// A renewal that was applied.
 struct Renewal {
-    /// When it was sent for the first time. The lease counts from then, no matter when the answer arrives.
+    /// The time of its first request. The lease counts from then, no matter when the response arrives.
     sent: Timestamp,
     lease_until: Timestamp,
 }
 
-/// A renewal was refused.
+/// A renewal that was refused.
 struct LeaseLost {
     current: Option<Box<Record>>,
 }
@@ -145,9 +147,10 @@ pin_project! {
 
 struct Heartbeat<'e> {
     engine: &'e Engine,
-    /// When the longest duration is over.
+    /// The end of the maximum duration.
     ends: Timestamp,
-    /// The same for a timer, which a clock that is set back does not move; `None` if that is too far off to be counted.
+    /// The same as a timer, which does not move if the clock is set back. `None` if it is too far off to be
+    /// represented.
     timer_ends: Option<Instant>,
     /// `None` if the lease lasts as long as the work may.
     renewal: Option<BoxFuture<'e, Result<Renewal, LeaseLost>>>,
@@ -177,7 +180,7 @@ impl<'e, F> Renewing<'e, F> {
 }
 
 impl Heartbeat<'_> {
-    /// Begins to wait for the next renewal of a claim that was granted or renewed at `from`. The stop point until then.
+    /// Schedules the next renewal of a claim that was granted or renewed at `from`. Returns the stop point until then.
     fn next(&mut self, claim: &Claim, from: Timestamp) -> Timestamp {
         let stop = claim.granted().window.stop.min(self.ends);
         claim.show_stop_point(stop);
@@ -186,14 +189,14 @@ impl Heartbeat<'_> {
         stop
     }
 
-    /// Goes on after a renewal. The stop point until the next one.
+    /// Continues after a renewal. Returns the stop point until the next one.
     fn renewed(&mut self, claim: &mut Claim, renewal: &Renewal) -> Timestamp {
         let window = claim.granted().window.renewed(renewal.sent, &self.engine.settings);
         claim.renew(window, renewal.lease_until);
         self.next(claim, renewal.sent)
     }
 
-    /// How long a timer may run until `stop`.
+    /// Returns the maximum duration of a timer until `stop`.
     fn time_until(&self, stop: Timestamp) -> Duration {
         let time = stop.since(self.engine.clock.now());
         self.timer_ends.map_or(time, |ends| time.min(ends.saturating_duration_since(Instant::now())))
@@ -205,7 +208,8 @@ impl<F: Future> Future for Renewing<'_, F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        // First the renewal: after a thaw its answer may be there, which lets the work go on, or forbids it.
+        // First the renewal, because after a thaw its response may be available, which allows or forbids the work to
+        // continue.
         while let Some(heartbeat) = this.heartbeat
             && let Some(renewal) = &mut heartbeat.renewal
             && let Poll::Ready(renewed) = renewal.poll_unpin(context)

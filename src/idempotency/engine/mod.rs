@@ -1,4 +1,5 @@
-//! The engine: claim, run, settle. Whatever protects a handler goes through it: operations, requests, invocations and batches.
+//! The engine, which claims, runs and settles operations. It is used by everything that protects a handler: operations,
+//! requests, invocations and batches.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -50,25 +51,25 @@ pub(crate) use waiting::Polled;
 #[cfg(feature = "batch")]
 pub(crate) use waiting::{LeaseWait, WaitStep};
 
-/// A store, and the settings for using it.
+/// A store and the settings for its use.
 ///
-/// An operation passes through these steps. One operation alone takes all of them by one call (`single.rs`); a batch takes each
-/// for several records at once.
+/// An operation passes through these steps. A single operation takes all of them in one call (`single.rs`), and a batch
+/// takes each for several records together.
 ///
 /// | step | file | methods |
 /// |---|---|---|
-/// | **check** what is needed, before anything is claimed | `checking.rs` | `check`, `check_keys` |
+/// | **check** the requirements, before anything is claimed | `checking.rs` | `check`, `check_keys` |
 /// | identify: hash the key, in its scope, and the payload | here | `hasher`, `fingerprint` |
-/// | **claim** | `claiming.rs` | `claim`; `withdraw` gives up claims that nobody acts on |
+/// | **claim** | `claiming.rs` | `claim`; `withdraw` releases claims that nobody acts on |
 /// | wait for a claim that is held elsewhere | `waiting.rs` | `claim_or_wait`, `wait_until_free`, `poll` |
-/// | ask the probe after a takeover | `probing.rs` | `earlier_result` |
+/// | call the probe after a takeover | `probing.rs` | `earlier_result` |
 /// | **run** the handler within its bounds | `running.rs` | `run`, `run_all` |
 /// | renew the lease meanwhile | `heartbeat.rs` | `run_with_heartbeat` |
-/// | how a run has ended, and what that asks of the store | `ending.rs` | `End`, `Conclusion` |
+/// | represent the end of a run, and its settlement | `ending.rs` | `End`, `Conclusion` |
 /// | **settle** | `settling.rs` | `settle`; `settle_once` and `settle_again` in batches; `release` |
 /// | settle in one transaction with the caller's writes | `committing.rs` | `commit` |
 /// | the same without a claim before the run | `claimless.rs` | `claim_within`, `commit_claimless` |
-/// | log the outcome, and tell observers | `observing.rs` | `observed`, `timed`, `tell`, `tell_error` |
+/// | log the outcome, and notify observers | `observing.rs` | `observed`, `timed`, `tell`, `tell_error` |
 /// | all of it for one operation | `single.rs` | `run_protected`, `run_claimless`, `run_and_settle`, `run_unprotected` |
 ///
 /// Each call to the store goes through `within` (`calls.rs`), which limits its time.
@@ -80,7 +81,7 @@ pub(crate) struct Engine {
     #[cfg(feature = "powertools")]
     only_operation: Arc<OnlyOperation>,
     pub(super) warnings: Arc<Warnings>,
-    /// The operation's name in records. Empty until [`for_operation`](Self::for_operation) sets it.
+    /// The operation's name in records. Empty until set by [`for_operation`](Self::for_operation).
     operation: Arc<str>,
 }
 
@@ -110,7 +111,7 @@ impl Engine {
         self.with_engine_settings(EngineSettings { name: Some(name), ..(*self.settings).clone() })
     }
 
-    /// Returns the same engine with these settings. [`check`](Self::check) finds what contradicts what.
+    /// Returns the same engine with these settings. [`check`](Self::check) finds contradictions between them.
     pub(crate) fn with(&self, settings: OperationSettings) -> Self {
         self.with_engine_settings(settings.over(&self.settings))
     }
@@ -124,18 +125,18 @@ impl Engine {
         self.with_engine_settings(EngineSettings { retention: Some(chosen), ..(*self.settings).clone() })
     }
 
-    /// Returns the same engine, which keeps no result that is longer than this as JSON.
+    /// Returns the same engine, which stores no result that is longer than this as JSON.
     #[cfg(feature = "invocation")]
     pub(crate) fn with_max_result_bytes(&self, max_result_bytes: usize) -> Self {
         self.with_engine_settings(EngineSettings { max_result_bytes, ..(*self.settings).clone() })
     }
 
-    /// Returns the same engine, whose records say this name: the one in logs.
+    /// Returns the same engine, whose records contain this name, as in logs.
     pub(crate) fn for_operation(&self, log_name: &str) -> Self {
         Self { operation: stored_text(log_name), ..self.clone() }
     }
 
-    /// Returns what an operation is called in logs: its own name, and that of the engine before it.
+    /// Returns the name of an operation in logs, which is its own name preceded by that of the engine.
     pub(crate) fn log_name<'a>(&self, operation: &'a str) -> Cow<'a, str> {
         match &self.settings.name {
             Some(name) => format!("{name}.{operation}").into(),
@@ -143,7 +144,8 @@ impl Engine {
         }
     }
 
-    /// Returns what hashes the keys of an operation apart from those of others; for a service the operation is its kind.
+    /// Returns the hasher for the keys of an operation, which separates them from those of others. For a service the
+    /// operation is its kind.
     pub(crate) fn hasher(&self, operation: &str, tenant: Option<&[u8]>) -> KeyHasher {
         #[cfg(feature = "powertools")]
         if let RecordFormat::Powertools(keys) = self.store.format() {
@@ -153,7 +155,7 @@ impl Engine {
         KeyScope { function, engine, operation, tenant }.hasher()
     }
 
-    /// Returns the fingerprint that a candidate's claim has: with the version of the payload.
+    /// Returns the fingerprint of a candidate's claim, with the version of the payload.
     fn compared(&self, candidate: &Candidate) -> Option<Fingerprint> {
         Some(candidate.fingerprint?.with_payload_version(self.settings.payload_version))
     }
@@ -168,26 +170,26 @@ impl Engine {
     }
 }
 
-/// An operation that wants to be claimed.
+/// An operation to be claimed.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) key: KeyHash,
-    /// Without a version, which the claim has of the engine.
+    /// Without a version, which is a setting of the engine.
     pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) extras: Option<Box<Extras>>,
 }
 
 impl Candidate {
-    /// Returns the operation's place in the order of its entity, if it has one.
+    /// Returns the operation's position in the order of its entity, if any.
     pub(crate) fn sequence(&self) -> Option<&Sequence> {
         self.extras.as_ref()?.sequence.as_ref()
     }
 }
 
-/// Fields that few operations need, in a box because batches move candidates often.
+/// Rarely used fields, boxed because batches move candidates often.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extras {
-    /// The operation's place in the order of its entity.
+    /// The operation's position in the order of its entity.
     pub(crate) sequence: Option<Sequence>,
     /// The label that the application has set.
     pub(crate) label: Option<Arc<str>>,
@@ -199,11 +201,11 @@ impl Extras {
     }
 }
 
-/// The answer to a claim.
+/// The result of a claim.
 #[derive(Debug)]
 pub(crate) enum ClaimAnswer {
     Granted(Claim),
     Refused(Refusal),
-    /// The stop point has passed. If it was granted after that, it was released again.
+    /// The stop point has passed. If the claim was granted after that, it was released again.
     OutOfTime,
 }

@@ -1,4 +1,4 @@
-//! Logs operations, and tells observers.
+//! Logs operations, and notifies observers.
 
 use std::{future::Future, sync::Arc};
 
@@ -14,22 +14,22 @@ use crate::{
     telemetry::{self, EndEvent, EntryPoint, KeyTally, OperationEvent, Tallied, Tally, event_at, spans},
 };
 
-/// A handler that is under way.
+/// The time of a handler that is running.
 pub(crate) struct HandlerTimer {
     key: KeyHash,
     begun: Instant,
 }
 
-/// What an operation is: how it came, its name in logs, and its key.
+/// The identity of an operation: its entry point, its name in logs, and its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
     pub(crate) entry_point: EntryPoint,
     pub(crate) operation: &'a str,
-    /// `None` for one that runs unprotected, or could not be looked for.
+    /// `None` if it runs unprotected, or if its key could not be determined.
     pub(crate) key: Option<KeyHash>,
     /// The parts in which its payload differs from that on record, if its outcome is a mismatch and they are known.
     pub(crate) difference: Difference,
-    /// Whether it is what a Lambda function was invoked for: its outcome is logged at *info* at least.
+    /// Whether a Lambda function was invoked for it. If so, its outcome is logged at *info* or higher.
     pub(crate) is_invocation: bool,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Subject<'a> {
         Self { entry_point, operation, key, difference: Difference::UNKNOWN, is_invocation }
     }
 
-    /// How loudly an outcome is logged.
+    /// Returns the log level of an outcome.
     fn level(self, outcome: OutcomeKind) -> tracing::Level {
         match telemetry::level(outcome) {
             tracing::Level::DEBUG if self.is_invocation => tracing::Level::INFO,
@@ -49,9 +49,10 @@ impl<'a> Subject<'a> {
 }
 
 impl Engine {
-    /// Awaits what serves one batch, request, invocation or operation, in its span. Observers are told of its end.
+    /// Awaits the future that serves one batch, request, invocation or operation, in its span. Notifies observers of
+    /// its end.
     ///
-    /// No `async fn`: that would hold the future twice.
+    /// Not an `async fn`, which would hold the future twice.
     pub(crate) fn observed<'a, F: Future>(
         &'a self,
         entry_point: EntryPoint,
@@ -73,10 +74,10 @@ impl Engine {
             .instrument(span)
     }
 
-    /// Calls a handler and awaits it. Observers are told how long that took, if it runs under the claim of `key`. To be called
-    /// where it begins.
+    /// Calls a handler and awaits it. Notifies observers of its duration, if it runs under the claim of `key`. Must be
+    /// called when the handler begins.
     ///
-    /// No `async fn`: that would hold the handler's future twice.
+    /// Not an `async fn`, which would hold the handler's future twice.
     #[inline]
     pub(crate) fn timed<F: Future>(
         &self,
@@ -98,7 +99,8 @@ impl Engine {
         handler().inspect(move |_| timers.into_iter().for_each(|timer| self.handler_returned(timer)))
     }
 
-    /// Begins to time a handler, if anybody wants to know. In a box, since few do: every run has room for it.
+    /// Starts to time a handler, if there are observers. Boxed, because that is rare and every run reserves space for
+    /// it.
     #[inline]
     pub(crate) fn handler_begins(&self, key: Option<KeyHash>) -> Option<Box<HandlerTimer>> {
         if self.settings.observers.is_empty() {
@@ -107,7 +109,7 @@ impl Engine {
         key.map(|key| Box::new(HandlerTimer { key, begun: Instant::now() }))
     }
 
-    /// Tells observers how long a handler took that has returned.
+    /// Notifies observers of the duration of a handler that has returned.
     #[inline]
     pub(crate) fn handler_returned(&self, timer: Option<Box<HandlerTimer>>) {
         if let Some(timer) = timer {
@@ -115,7 +117,7 @@ impl Engine {
         }
     }
 
-    /// Tells observers of an operation, by the current tally.
+    /// Notifies observers of an operation, by the current tally.
     pub(crate) fn observe(&self, subject: Subject<'_>, outcome: Result<OutcomeKind, ErrorKind>) {
         if self.settings.observers.is_empty() {
             return;
@@ -145,25 +147,25 @@ impl Engine {
         });
     }
 
-    /// Logs an operation whose outcome could not be decided, and tells observers.
+    /// Logs an operation whose outcome could not be decided, and notifies observers.
     pub(crate) fn tell_error(&self, subject: Subject<'_>, error: &Error) {
         spans::conclude(subject.key, 0, error.kind().as_str(), Level::ERROR);
         self.tell_trouble(subject, error);
     }
 
-    /// The same of an operation that runs all the same, unprotected.
+    /// Logs the error of an operation that runs nevertheless, unprotected, and notifies observers.
     pub(crate) fn tell_trouble(&self, subject: Subject<'_>, error: &Error) {
         let Subject { operation, key, .. } = subject;
         let outcome = error.kind().as_str();
         match key {
             Some(key) => tracing::error!(target: "lambda_once", outcome, operation, %key, %error, "operation"),
-            // It could not be looked for: it has no hash.
+            // It has no hash, because its key could not be determined.
             None => tracing::warn!(target: "lambda_once", outcome, operation, %error, "operation"),
         }
         self.observe(subject, Err(error.kind()));
     }
 
-    /// Logs an outcome with what went wrong and the attempt it took, and tells observers.
+    /// Logs an outcome with its error and its attempt, and notifies observers.
     pub(crate) fn tell<T>(&self, subject: Subject<'_>, outcome: &Outcome<T>, attempt: u64) {
         // The text of an earlier failure was encoded in the store, perhaps to be secret.
         let is_encoded = self.settings.codec.is_some() && matches!(outcome, Outcome::ReplayedFailure(_));
@@ -172,7 +174,7 @@ impl Engine {
         self.tell_outcome(subject, outcome.kind(), reason.as_deref(), attempt);
     }
 
-    /// The same of an outcome without its value; `error` is what went wrong.
+    /// Logs an outcome without its value, and notifies observers. `error` is the text of its error.
     pub(crate) fn tell_outcome(&self, subject: Subject<'_>, outcome: OutcomeKind, error: Option<&str>, attempt: u64) {
         let Subject { operation, key, difference, .. } = subject;
         let (level, name, verdict) = (subject.level(outcome), outcome.as_str(), outcome.verdict());

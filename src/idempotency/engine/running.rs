@@ -1,4 +1,4 @@
-//! Runs: work within the bounds of its invocation, and its end.
+//! Runs work within the bounds of its invocation, and determines its end.
 
 use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
@@ -25,10 +25,10 @@ use crate::{
 };
 
 impl Engine {
-    /// Runs work under a claim, or without one, within its bounds. `keep` takes what its caller needs of the value, besides the
-    /// stored result.
+    /// Runs work within its bounds, with or without a claim. `keep` extracts the caller's part of the value, besides
+    /// the stored result.
     ///
-    /// No `async fn`: that would hold the work twice, as an argument and as a future that it awaits.
+    /// Not an `async fn`, which would hold the work twice: as an argument and as an awaited future.
     pub(crate) fn run<T, U, F>(
         &self,
         claim: Option<Claim>,
@@ -41,20 +41,20 @@ impl Engine {
         F: Future<Output = Result<Success<T>, Failure>> + Send,
     {
         let claim_of_panic = claim.clone();
-        // The future is dropped before its end is made, and so within what catches panics. The end is made there too:
-        // user code encodes the value.
+        // The future is dropped before its end is made, and so within the code that catches panics. The end is made
+        // there too, because user code encodes the value.
         let run = Guarded::new(work, Arc::clone(&self.clock), bounds).map(move |ended| self.end(claim, ended, keep));
         contained(run, claim_of_panic)
     }
 
-    /// Runs work that gives a verdict for each of several claims, in their order. One end each.
+    /// Runs work that returns a verdict for each of several claims, in their order. Returns one end per claim.
     #[cfg(feature = "batch")]
     pub(crate) async fn run_all<T, F>(&self, claims: Vec<Option<Claim>>, bounds: Bounds, work: F) -> Vec<End<()>>
     where
         T: Recorded + Send,
         F: Future<Output = Vec<Result<T, Failure>>> + Send,
     {
-        // The future is dropped within what catches panics, as soon as it has ended.
+        // The future is dropped within the code that catches panics, as soon as it has ended.
         let run = Guarded::new(work, Arc::clone(&self.clock), bounds).map(|ended| ended);
         let ended = AssertUnwindSafe(run).catch_unwind().await.unwrap_or_else(|panic| {
             drop_panic(panic);
@@ -72,7 +72,7 @@ impl Engine {
         claims.into_iter().zip(ends).map(end).collect()
     }
 
-    /// What the end of a run asks of the store, by the handler's verdict.
+    /// Returns the end of a run, by the handler's verdict.
     pub(super) fn end<T: Recorded, U>(
         &self,
         claim: Option<Claim>,
@@ -125,16 +125,16 @@ impl Engine {
         Settlement::complete(result, self.settings.retention())
     }
 
-    /// Returns what encodes the result of a claim's operation.
+    /// Returns the encoder for the result of a claim's operation.
     fn encoder(&self, claim: &Claim) -> Encoder<'_> {
         Encoder::new(claim.key(), &self.settings, self.store.limits())
     }
 
-    /// The operation is done with, and did nothing.
+    /// Returns the settlement of an operation that is superseded and had no effect.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the store's records cannot say so.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the store's records cannot represent that.
     pub(super) fn supersession(&self) -> Result<Settlement, Error> {
         if !self.store.format().keeps_every_outcome() {
             return Err(Error::config("records of AWS Powertools cannot say that an operation is superseded"));
@@ -142,7 +142,8 @@ impl Engine {
         Ok(Settlement::complete(StoredResult::SUPERSEDED, self.settings.retention()))
     }
 
-    /// The operation has failed for good. Where the store's records cannot say so, it may run again.
+    /// Returns the settlement of a permanent failure. If the store's records cannot represent it, the operation may run
+    /// again.
     pub(super) fn failure(&self, claim: &Claim, failure: &Failure) -> Settlement {
         if !self.store.format().keeps_every_outcome() {
             return claim.release();

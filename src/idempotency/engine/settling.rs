@@ -1,4 +1,4 @@
-//! Settles: the ends of runs, written one by one or together.
+//! Settles the ends of runs, one by one or together.
 
 use std::time::Duration;
 
@@ -17,12 +17,13 @@ use crate::{
     store::{FinalStatus, Refusal, SettleRequest, Settled, Settlement, rules},
 };
 
-/// How long a release is retried if the claim would end with its lease anyway: enough for two calls without a response,
-/// and one with a response.
+/// The maximum time for which a release is retried if the claim would end with its lease anyway. It is enough for two
+/// calls without a response, and one with a response.
 pub(super) const RELEASE_FOR: Duration = Duration::from_secs(7);
 
-/// How long a release, or a read that precedes one, is retried if the store refuses it and the claim would end with its lease
-/// anyway. A rotation of credentials may take that long. A missing permission must not delay every response.
+/// The maximum time for which a release, or a read that precedes one, is retried if the store refuses it and the claim
+/// would end with its lease anyway. A rotation of credentials may take that long. A missing permission must not delay
+/// every response.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// An end that a call to the store did not settle, and that is to be sent again.
@@ -31,17 +32,17 @@ pub(crate) struct Unsettled<T> {
     claim: Claim,
     settlement: Settlement,
     end: End<T>,
-    /// `None` if the settlement was changed since, and can be sent at once.
+    /// `None` if the settlement has changed since then, and can be sent immediately.
     trouble: Option<Error>,
-    /// When it is given up.
+    /// The time at which it is given up.
     until: Timestamp,
 }
 
-/// What a call to the store made of an end: it is recorded, or cannot be; or it is to be sent again.
+/// The result of a call to the store for an end, which is either recorded or unrecordable, or to be sent again.
 pub(crate) type SettleResult<T> = Result<End<T>, Box<Unsettled<T>>>;
 
 impl Engine {
-    /// Settles the end of a run, for as long as it takes and there is time.
+    /// Settles the end of a run, with retries while there is time.
     pub(crate) async fn settle<T: Send>(&self, end: End<T>) -> End<T> {
         match self.settle_once(vec![end]).await.pop() {
             Some(Ok(end)) => end,
@@ -50,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// Gives up claims that nobody acted on, so that their operations may run again at once.
+    /// Releases claims that nobody acted on, so that their operations may run again immediately.
     pub(crate) async fn release(&self, claims: Vec<Claim>) {
         let end = |claim| End::<()>::released(Some(claim), Conclusion::NotStarted);
         let settled = self.settle_once(claims.into_iter().map(end).collect()).await;
@@ -58,14 +59,14 @@ impl Engine {
         self.settle_again(again.collect()).await;
     }
 
-    /// Settles the ends of runs of one invocation by one call to the store. In their order: those that are settled, and
-    /// those that are to be sent again.
+    /// Settles the ends of runs of one invocation by one call to the store. Returns them in order: the settled ends,
+    /// and the ends to send again.
     pub(crate) async fn settle_once<T: Send>(&self, ends: Vec<End<T>>) -> Vec<SettleResult<T>> {
         self.send_settles(ends, &[]).await
     }
 
-    /// Settles ends by one call to the store. Of ends that are repeated, which are all due, `given_up` has the time at which each is
-    /// given up; `None` for one that has its full time.
+    /// Settles ends by one call to the store. For repeated ends, which all have a settlement, `given_up` contains the
+    /// time at which each is given up, or `None` for one that has its full time.
     async fn send_settles<T: Send>(&self, ends: Vec<End<T>>, given_up: &[Option<Timestamp>]) -> Vec<SettleResult<T>> {
         let mut result = Vec::with_capacity(ends.len());
         let (mut requests, mut kept) = (Vec::with_capacity(ends.len()), Vec::with_capacity(ends.len()));
@@ -82,7 +83,7 @@ impl Engine {
         let Some((first, _)) = kept.first() else { return result };
         let are_releases = requests.iter().all(|request| request.settlement.is_release());
         let now = self.clock.now();
-        // The claims of one invocation have the same times, and an outcome has at least as much as a release.
+        // The claims of one invocation have the same times, and an outcome has at least as much time as a release.
         let longest = self.settles_until(first, are_releases, now);
         let last = given_up.iter().map(|until| until.unwrap_or(longest)).max().unwrap_or(longest);
         let operation = name_of(&requests);
@@ -98,8 +99,8 @@ impl Engine {
         result
     }
 
-    /// Returns when a settle that is sent at `now` is given up. Outcomes are retried for as long as there is time. A
-    /// release is optional, unless nobody could run the operation without it.
+    /// Returns the time at which a settle that is sent at `now` is given up. Outcomes are retried for as long as there
+    /// is time. A release is optional, unless the operation could never run without it.
     fn settles_until(&self, claim: &Claim, is_release: bool, now: Timestamp) -> Timestamp {
         let until = claim.granted().window.settles_until(now, !is_release);
         match self.settings.after_unknown {
@@ -108,24 +109,24 @@ impl Engine {
         }
     }
 
-    /// Returns when a release, or a read that precedes one, is given up that the store has just refused, and that was to be given
-    /// up at `until`.
+    /// Returns the time at which a release, or a read that precedes one, is given up that the store has just refused.
+    /// It was to be given up at `until`.
     pub(super) fn refused_until(&self, until: Timestamp) -> Timestamp {
         match self.settings.after_unknown {
             AfterUnknown::Rerun => until.min(self.clock.now().after(REFUSED_FOR)),
-            // Nobody could run the operation without it.
+            // The operation could never run without it.
             AfterUnknown::Refuse | AfterUnknown::Probe => until,
         }
     }
 
-    /// Sends settles again until each is answered, or the time is up. In their order.
+    /// Sends settles again until each has a result, or the time is up. Returns them in order.
     pub(crate) async fn settle_again<T: Send>(&self, open: Vec<Unsettled<T>>) -> Vec<End<T>> {
         let mut ends: Vec<Option<End<T>>> = open.iter().map(|_| None).collect();
         let mut open: Vec<(usize, Unsettled<T>)> = open.into_iter().enumerate().collect();
         let mut backoff = Backoff::default();
         warn_of_refusal(&open);
         while !open.is_empty() {
-            // What was changed goes first; the others keep their pause.
+            // Changed settlements go first. The others keep their pause.
             let (mut now, mut later): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, open)| open.trouble.is_none());
             if now.is_empty() {
                 let pause = backoff.next();
@@ -152,7 +153,7 @@ impl Engine {
         ends.into_iter().flatten().collect()
     }
 
-    /// What the store's answer makes of an end.
+    /// Applies the store's result to an end.
     fn settled<T>(
         &self,
         claim: Claim,
@@ -175,7 +176,7 @@ impl Engine {
                 Err(Box::new(unsettled(claim, without_data(settlement), end, None)))
             }
             Err(error) => Ok(unrecorded(claim, &settlement, end, &error)),
-            // A run that is not recorded decides nothing, not even its failure. What was to be released may be lost.
+            // A run that is not recorded decides nothing, including its failure. A release may be lost.
             Ok(Settled::LeaseLost { current }) if !settlement.is_release() => {
                 self.lose(&claim, current, &mut end);
                 Ok(End { claim: Some(claim), ..end })
@@ -184,7 +185,8 @@ impl Engine {
         }
     }
 
-    /// The lease was lost: a successor's outcome counts, our own does not (S8). If it has none yet, it holds the key.
+    /// Ends a run whose lease was lost. A successor's outcome counts, and this run's does not (S8). If there is no
+    /// outcome yet, the successor holds the key.
     pub(super) fn lose<T>(&self, claim: &Claim, current: Option<Box<Record>>, end: &mut End<T>) {
         end.conclude(Conclusion::LeaseLost);
         tracing::warn!(target: "lambda_once", key = %claim.key(), attempt = claim.attempt(), "the lease was lost before the outcome was recorded");
@@ -199,14 +201,14 @@ impl Engine {
                 end.conclusion = Conclusion::Overtaken(Box::new(Refusal::Completed(record)))
             }
             Status::Failed if is_ours => end.conclusion = Conclusion::Overtaken(Box::new(Refusal::Failed(record))),
-            // The key is another payload's now.
+            // The key belongs to a different payload now.
             _ => {}
         }
     }
 }
 
 impl<T> End<T> {
-    /// Takes out what is to be written, and for which claim.
+    /// Takes the settlement to write and its claim.
     pub(super) fn take_due(&mut self) -> Option<(Claim, Settlement)> {
         let settlement = self.settlement.take()?;
         self.claim.take().map(|claim| (claim, settlement))
@@ -214,7 +216,7 @@ impl<T> End<T> {
 }
 
 impl<T> Unsettled<T> {
-    /// Returns the end to send, and when it is given up. A changed settlement has its full time again.
+    /// Returns the end to send, and the time at which it is given up. A changed settlement has its full time again.
     fn into_due(self) -> (End<T>, Option<Timestamp>) {
         let until = self.trouble.is_some().then_some(self.until);
         (End { claim: Some(self.claim), settlement: Some(self.settlement), ..self.end }, until)
@@ -228,8 +230,8 @@ impl<T> Unsettled<T> {
     }
 }
 
-/// Warns whoever can restore access that outcomes wait for it. Trouble that passes by itself, such as throttling, is
-/// logged only if it does not pass in time.
+/// Warns that outcomes wait for access to be restored. Temporary errors, such as throttling, are logged only if they
+/// last too long.
 fn warn_of_refusal<T>(open: &[(usize, Unsettled<T>)]) {
     let troubles = || open.iter().filter_map(|(_, unsettled)| Some((unsettled, unsettled.trouble.as_ref()?)));
     if let Some((unsettled, error)) = troubles().find(|(_, error)| !error.retry_helps()) {
@@ -238,12 +240,12 @@ fn warn_of_refusal<T>(open: &[(usize, Unsettled<T>)]) {
     }
 }
 
-/// The claim stands until its lease ends, since the store could not be reached.
+/// Keeps the claim until its lease ends, because the store could not be reached.
 fn unrecorded<T>(claim: Claim, settlement: &Settlement, end: End<T>, error: &Error) -> End<T> {
     log_unsettled(&claim, settlement, error);
     let conclusion = match end.conclusion {
         Conclusion::Completed(value) | Conclusion::Recovered(value) => Conclusion::Unrecorded(value),
-        // What is older waits until it is recorded.
+        // Older operations wait until it is recorded.
         Conclusion::Superseded if claim.order().is_some() => {
             Conclusion::Failed(Failure::unknown("the operation is superseded, but that could not be recorded"))
         }
@@ -263,7 +265,7 @@ pub(super) fn request_of(claim: &Claim, settlement: Settlement) -> SettleRequest
     }
 }
 
-/// Returns the name for all of them, in errors.
+/// Returns the common name of all requests, for errors.
 fn name_of(requests: &[SettleRequest]) -> &'static str {
     let Some(first) = requests.first() else { return "settle" };
     // Numbers compare faster than names.

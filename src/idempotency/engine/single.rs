@@ -1,4 +1,4 @@
-//! One operation alone: claimed, run and settled. For operations, requests and invocations.
+//! One operation alone, claimed, run and settled. For operations, requests and invocations.
 
 use std::{convert::Infallible, future::Future, panic::AssertUnwindSafe, time::Duration};
 
@@ -23,8 +23,8 @@ use crate::{
 };
 
 impl Engine {
-    /// Claims an operation, waits for up to `wait_up_to` if somebody else is running it, runs its work and settles it. The
-    /// outcome, and how often the key has been granted.
+    /// Claims an operation, waits for up to `wait_up_to` if it is running elsewhere, runs its work and settles it.
+    /// Returns the outcome, and the number of grants of the key.
     pub(crate) async fn run_protected<T, P, E, W, F>(
         &self,
         candidate: Candidate,
@@ -96,7 +96,7 @@ impl Engine {
         let settled = async {
             let mut end = self.run_with_heartbeat(claim, work, |value| value).await;
             if let Some(writes) = writes {
-                // Boxed, since it is rare: every run would have to have room for it.
+                // Boxed, because it is rare and every run would reserve space for it.
                 end = Box::pin(self.commit(end, writes)).await;
             }
             self.settle(end).await
@@ -122,14 +122,14 @@ impl Engine {
         let bounds = Bounds::until(self.stop_without_claim(window), &window);
         let mut end = self.run(None, bounds, work, |value| value).await;
         if let Some(writes) = writes {
-            // Boxed, since it is rare: every run would have to have room for it.
+            // Boxed, because it is rare and every run would reserve space for it.
             end = Box::pin(self.commit(end, writes)).await;
         }
         let Ok(outcome) = end.into_outcome(|_| Ok::<_, Infallible>(Outcome::NotStarted));
         outcome
     }
 
-    /// The outcome of an operation that did not run.
+    /// Returns the outcome of an operation that did not run.
     fn replay<T: DeserializeOwned>(&self, key: KeyHash, refusal: Refusal) -> Result<Outcome<T>, Error> {
         let decoder = self.settings.decoder(&key);
         let payload_version = self.settings.payload_version;

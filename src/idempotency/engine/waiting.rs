@@ -1,4 +1,4 @@
-//! Waits for a claim that somebody else holds: one mechanism for batches, requests, invocations and operations.
+//! Waits for a claim that is held elsewhere, for batches, requests, invocations and operations alike.
 
 use std::{slice, time::Duration};
 
@@ -17,48 +17,49 @@ use crate::{
     },
 };
 
-/// What a poll of a record that was in progress has shown.
+/// The result of polling a record that was in progress.
 #[derive(Debug)]
 pub(crate) enum Polled {
     /// The operation may be claimed.
     Free,
-    /// It may not, for this reason.
+    /// The operation may not be claimed, for this reason.
     Refused(Refusal),
-    /// The store did not say.
+    /// The store returned an error.
     Trouble(Error),
 }
 
-/// What a wait does next.
+/// The next step of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitStep {
-    /// Nothing until then.
+    /// Sleep until this time.
     Sleep(Timestamp),
-    /// Read the record: its holder may have finished.
+    /// Read the record, because its holder may have finished.
     Poll,
-    /// Claim the key: its lease has passed, or it was released.
+    /// Claim the key, because its lease has passed or it was released.
     Claim,
-    /// The time is up; the last refusal stands.
+    /// The time is up, and the last refusal is final.
     GiveUp,
 }
 
-/// One wait: when the record is polled, when its key is claimed again, and when the wait is over.
+/// The times of a wait, at which the record is polled, the key is claimed again, and the wait ends.
 ///
-/// The record is only read meanwhile, and claimed when it may be free: a read grants nothing. It keeps no time of its own.
+/// Meanwhile the record is only read, because a read grants nothing, and the key is claimed when it may be free. The
+/// wait does not read the clock.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseWait {
     refusal: Refusal,
     ends: Timestamp,
-    /// When the lease is over for others; `None` if none is known.
+    /// The time at which the lease is over for others, or `None` if unknown.
     free_at: Option<Timestamp>,
     poll_at: Timestamp,
     backoff: Backoff,
     skew_margin: Duration,
-    /// Whether the claim of another payload is waited for, too.
+    /// Whether to wait for the claim of a different payload, too.
     for_any_payload: bool,
 }
 
 impl LeaseWait {
-    /// A wait that begins at `now`, since a claim was refused with `refusal`, and ends at `ends`.
+    /// Creates a wait that begins at `now`, after a claim was refused with `refusal`, and ends at `ends`.
     pub(crate) fn new(refusal: Refusal, now: Timestamp, ends: Timestamp, skew_margin: Duration) -> Self {
         let backoff = Backoff::default();
         let mut wait =
@@ -68,16 +69,16 @@ impl LeaseWait {
         wait
     }
 
-    /// The same wait, also for claims of another payload.
+    /// Returns the same wait, also for claims of a different payload.
     #[cfg(feature = "batch")]
     pub(crate) fn for_any_payload(self) -> Self {
         Self { for_any_payload: true, ..self }
     }
 
-    /// What to do at `now`.
+    /// Returns the step to take at `now`.
     pub(crate) fn step(&self, now: Timestamp) -> WaitStep {
         match self.free_at {
-            // What came first counts, also where nobody looked at the time in between.
+            // The earlier time counts, even if the wait was not checked between the two.
             Some(free_at) if free_at <= now && free_at < self.ends => WaitStep::Claim,
             _ if now >= self.ends => WaitStep::GiveUp,
             _ if self.poll_at <= now => WaitStep::Poll,
@@ -85,14 +86,14 @@ impl LeaseWait {
         }
     }
 
-    /// A claim at `now` was refused once more.
+    /// Records that a claim at `now` was refused again.
     pub(crate) fn refused_again(&mut self, refusal: Refusal, now: Timestamp) {
         self.refusal = refusal;
         self.poll_later(now);
         self.free_at = self.lapses_after(now);
     }
 
-    /// A poll at `now` has shown this. Returns why the operation is refused, if it no longer is in progress.
+    /// Records the result of a poll at `now`. Returns the refusal if the operation is no longer in progress.
     pub(crate) fn polled(&mut self, polled: Polled, now: Timestamp) -> Option<Refusal> {
         match polled {
             Polled::Free => self.free_at = Some(self.free_at.map_or(now, |free_at| free_at.min(now))),
@@ -103,30 +104,30 @@ impl LeaseWait {
         None
     }
 
-    /// The last refusal.
+    /// Returns the last refusal.
     pub(crate) fn into_refusal(self) -> Refusal {
         self.refusal
     }
 
-    /// When the lease in the way is over for others, if that is known.
+    /// Returns the time at which the blocking lease is over for others, if known.
     #[cfg(feature = "batch")]
     pub(crate) fn free_at(&self) -> Option<Timestamp> {
         self.free_at
     }
 
-    /// When the key may be claimed, or the wait is over.
+    /// Returns the time at which the key may be claimed, or the wait is over.
     #[cfg(feature = "batch")]
     pub(crate) fn ends_at(&self) -> Timestamp {
         self.free_at.map_or(self.ends, |free_at| free_at.min(self.ends))
     }
 
-    /// When the record is polled next.
+    /// Returns the time of the next poll.
     #[cfg(feature = "batch")]
     pub(crate) fn poll_at(&self) -> Timestamp {
         self.poll_at
     }
 
-    /// The last refusal.
+    /// Returns the last refusal.
     #[cfg(feature = "batch")]
     pub(crate) fn refusal(&self) -> &Refusal {
         &self.refusal
@@ -140,8 +141,8 @@ impl LeaseWait {
         }
     }
 
-    /// When the lease in the way is over. Where it has passed by our clock, but not by the store's, the key is claimed at
-    /// the usual pauses.
+    /// Returns the time at which the blocking lease is over. If it has passed by the local clock, but not by the
+    /// store's, the key is claimed again after the usual pauses.
     fn lapses_after(&self, now: Timestamp) -> Option<Timestamp> {
         let lapses = rules::lapses(self.refusal.lease_until()?, self.skew_margin);
         Some(if lapses <= now { self.poll_at } else { lapses })
@@ -153,8 +154,8 @@ impl LeaseWait {
 }
 
 impl Engine {
-    /// Claims a single operation. While somebody else is running it, waits for its outcome for up to `wait_up_to`, and never
-    /// beyond the stop point. The answer is that of a claim.
+    /// Claims a single operation. While it is running elsewhere, waits for its outcome for up to `wait_up_to`, and
+    /// never beyond the stop point. Returns the result of the claim.
     pub(crate) async fn claim_or_wait(
         &self,
         candidate: &Candidate,
@@ -174,8 +175,8 @@ impl Engine {
         }
     }
 
-    /// Waits until `limit` while somebody else is running an operation, since a claim was refused with `refusal`. `None` if
-    /// it may be claimed now; else why it is refused. `wait` is the wait so far.
+    /// Waits until `limit` while an operation is running elsewhere, after a claim was refused with `refusal`. Returns
+    /// `None` if it may be claimed now, or else the reason for the refusal. `wait` is the wait so far.
     pub(crate) async fn wait_until_free(
         &self,
         candidate: &Candidate,
@@ -221,15 +222,15 @@ impl Engine {
         Ok(Some(refusal))
     }
 
-    /// Claims a single operation. Past the stop point nothing is claimed.
+    /// Claims a single operation. Nothing is claimed past the stop point.
     pub(crate) async fn claim_one(&self, candidate: &Candidate, window: Window) -> Result<ClaimAnswer, Error> {
         let (mut answers, withdrawal) = self.claim(slice::from_ref(candidate), window, ResultData::Include).await;
         self.withdraw(withdrawal, window).await;
         answers.pop().unwrap_or(Ok(ClaimAnswer::OutOfTime))
     }
 
-    /// Reads the records of operations that were in progress, and judges them as a claim would be. One answer each, in
-    /// order.
+    /// Reads the records of operations that were in progress, and judges them as a claim would be. Returns one result
+    /// per operation, in order.
     pub(crate) async fn poll(
         &self,
         candidates: &[Candidate],
@@ -246,7 +247,7 @@ impl Engine {
         let record = match record {
             Ok(Some(record)) => record,
             Ok(None) => return Ok(Polled::Free),
-            // An answer about the record, not trouble with the store.
+            // This is about the record, not an error of the store.
             Err(error) if error.kind() == ErrorKind::Format => return Err(error),
             Err(error) => return Ok(Polled::Trouble(error)),
         };
@@ -279,7 +280,7 @@ mod tests {
         Refusal::InProgress { lease_until: Some(at(seconds)), attempt: 1 }
     }
 
-    /// Waits since the tenth second, until the thirtieth at the latest.
+    /// Returns a wait since the tenth second, until the thirtieth at the latest.
     fn wait(lease_until: u64) -> LeaseWait {
         LeaseWait::new(held_until(lease_until), at(10), at(30), MARGIN)
     }

@@ -1,4 +1,4 @@
-//! Text in Base64, and in gzip within it.
+//! Decodes text in Base64, optionally compressed by gzip.
 
 use std::{borrow::Cow, io::Read};
 
@@ -9,14 +9,15 @@ use base64::{
 };
 use flate2::{Crc, bufread::DeflateDecoder};
 
-/// The most that a text may grow to. Lambda takes events of up to 6 MB; a kilobyte of gzip may stand for a megabyte.
+/// The maximum size of a decompressed text. Lambda accepts events of up to 6 MB, and a kilobyte of gzip may expand to a
+/// megabyte.
 const MAX_INFLATED_BYTES: usize = 16 * 1024 * 1024;
 
-/// What the last digit has beyond the last byte does not count.
+/// Base64 that ignores trailing bits of the last digit.
 const BASE64: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
-/// Why a text cannot be had. None of these holds anything of it.
+/// The reason why a text cannot be decoded. It contains nothing of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
     Base64,
@@ -36,18 +37,18 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// The text that is encoded in Base64.
+/// Decodes text in Base64.
 pub(super) fn base64(encoded: &str) -> Result<String, Problem> {
     String::from_utf8(bytes(encoded)?).map_err(|_| Problem::Utf8)
 }
 
-/// The text that is compressed by gzip and encoded in Base64.
+/// Decodes text compressed by gzip and encoded in Base64.
 pub(super) fn base64_gzip(encoded: &str) -> Result<String, Problem> {
     String::from_utf8(gunzip(&bytes(encoded)?, MAX_INFLATED_BYTES)?).map_err(|_| Problem::Utf8)
 }
 
-/// White space is ignored, as in MIME. Python ignores all that is not in the alphabet; two texts that differ in that would be
-/// one key.
+/// Decodes Base64, ignoring white space as in MIME. Python ignores all characters outside the alphabet, so that texts
+/// that differ in them would be the same key.
 fn bytes(encoded: &str) -> Result<Vec<u8>, Problem> {
     let mut encoded = Cow::Borrowed(encoded);
     if encoded.contains(|c: char| c.is_ascii_whitespace()) {
@@ -56,8 +57,8 @@ fn bytes(encoded: &str) -> Result<Vec<u8>, Problem> {
     BASE64.decode(encoded.as_bytes()).map_err(|_| Problem::Base64)
 }
 
-/// Decompresses the members of a gzip file ([RFC 1952](https://www.rfc-editor.org/rfc/rfc1952)), into `limit` bytes at most.
-/// Zeros may follow them, as on a tape.
+/// Decompresses the members of a gzip file ([RFC 1952](https://www.rfc-editor.org/rfc/rfc1952)) into at most `limit`
+/// bytes. Trailing zeros, as on a tape, are allowed.
 fn gunzip(mut file: &[u8], limit: usize) -> Result<Vec<u8>, Problem> {
     let mut text = Vec::new();
     while let Some(&first) = file.first() {
@@ -66,7 +67,7 @@ fn gunzip(mut file: &[u8], limit: usize) -> Result<Vec<u8>, Problem> {
         }
         let start = text.len();
         let body = header_end(file).ok_or(Problem::Gzip)?;
-        // One byte more than fits: so a member that ends with the last byte that does is read to its end.
+        // The limit is exceeded by one byte, so that a member that just fits is read to its end.
         let most = (limit - start).saturating_add(1);
         let mut member = DeflateDecoder::new(&file[body..]).take(most as u64);
         member.read_to_end(&mut text).map_err(|_| Problem::Gzip)?;
@@ -84,8 +85,8 @@ fn gunzip(mut file: &[u8], limit: usize) -> Result<Vec<u8>, Problem> {
     Ok(text)
 }
 
-/// Returns where the header of a member ends. `flate2` reads headers too, but refuses those whose checksum is wrong; Python, and
-/// so Powertools, ignores it.
+/// Returns the end of a member's header. `flate2` reads headers too, but rejects those with a wrong checksum, which
+/// Python, and therefore Powertools, ignores.
 fn header_end(file: &[u8]) -> Option<usize> {
     const CHECKSUM: u8 = 1 << 1;
     const EXTRA: u8 = 1 << 2;
@@ -117,14 +118,14 @@ mod tests {
 
     use super::*;
 
-    /// A member of a gzip file.
+    /// Creates a member of a gzip file.
     fn member(text: &[u8]) -> Vec<u8> {
         let mut file = Vec::new();
         GzEncoder::new(text, Compression::best()).read_to_end(&mut file).unwrap();
         file
     }
 
-    /// The text of the example, as `printf 123456789 | gzip -n` compresses it: its checksum is that of the RFC.
+    /// The text of the example, as compressed by `printf 123456789 | gzip -n`, with the checksum of the RFC.
     const DIGITS: [u8; 29] = [
         0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0x33, 0x34, 0x32, 0x36, 0x31, 0x35, 0x33, 0xb7, 0xb0, 4, 0, 0x26, 0x39,
         0xf4, 0xcb, 9, 0, 0, 0,
@@ -169,7 +170,7 @@ mod tests {
         let bomb = STANDARD_ENGINE.encode(member(&vec![b'0'; MAX_INFLATED_BYTES + 1]));
         assert!(bomb.len() < 30_000);
         assert_eq!(base64_gzip(&bomb), Err(Problem::TooLarge));
-        // Each member fits, and all together do not.
+        // Each member fits, but not all together.
         let members = member(&vec![b'0'; MAX_INFLATED_BYTES / 2 + 1]).repeat(2);
         assert_eq!(base64_gzip(&STANDARD_ENGINE.encode(members)), Err(Problem::TooLarge));
     }

@@ -1,4 +1,4 @@
-//! The functions that expressions can call: those of the specification, and those of AWS Powertools.
+//! The functions of expressions, from the JMESPath specification and AWS Powertools.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,7 +15,7 @@ type Answer = Result<Rcvar, JmespathError>;
 pub(super) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut runtime = Runtime::new();
     runtime.register_builtin_functions();
-    // These two would make floats of numbers beyond 64 bits.
+    // The built-in versions would convert numbers beyond 64 bits to floats.
     runtime.register_function("to_string", one(ArgumentType::Any, to_string));
     runtime.register_function("to_number", one(ArgumentType::Any, to_number));
     let text = ArgumentType::Union(vec![ArgumentType::String, ArgumentType::Null]);
@@ -25,13 +25,13 @@ pub(super) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     runtime
 });
 
-/// A function of one argument.
+/// Creates a function of one argument.
 fn one(argument: ArgumentType, function: fn(&Rcvar, &Context<'_>) -> Answer) -> Box<CustomFunction> {
     let signature = Signature::new(vec![argument], None);
     Box::new(CustomFunction::new(signature, Box::new(move |args, context| function(&args[0], context))))
 }
 
-/// A string as it is, anything else as JSON.
+/// Returns a string unchanged, and any other value as JSON.
 fn to_string(value: &Rcvar, context: &Context<'_>) -> Answer {
     if value.is_string() {
         return Ok(Arc::clone(value));
@@ -41,7 +41,7 @@ fn to_string(value: &Rcvar, context: &Context<'_>) -> Answer {
     Ok(Arc::new(Variable::String(String::from_utf8_lossy(&json).into_owned())))
 }
 
-/// The number that a text is; `null` if it is none.
+/// Returns the number that a text represents, or `null`.
 fn to_number(value: &Rcvar, _: &Context<'_>) -> Answer {
     let number = match &**value {
         Variable::Number(_) => Some(Arc::clone(value)),
@@ -51,20 +51,20 @@ fn to_number(value: &Rcvar, _: &Context<'_>) -> Answer {
     Ok(number.filter(|found| found.is_number()).unwrap_or_else(|| Arc::new(Variable::Null)))
 }
 
-/// The value that a JSON text stands for. Where there is no text there is no value, so that what is looked up in it is
-/// missing and not in error.
+/// Returns the value of a JSON text. Without a text it returns its argument, so that values selected from it are
+/// missing and not errors.
 fn powertools_json(value: &Rcvar, context: &Context<'_>) -> Answer {
     let Some(text) = value.as_string() else { return Ok(Arc::clone(value)) };
     let json = canonical(text.as_bytes()).map_err(|problem| fails(context, "powertools_json", problem))?;
     Ok(tree::build(&json))
 }
 
-/// The text that another one is in Base64. Where there is none, as for `powertools_json`.
+/// Decodes a text in Base64. Without a text it returns its argument, like `powertools_json`.
 fn powertools_base64(value: &Rcvar, context: &Context<'_>) -> Answer {
     decoded(value, context, "powertools_base64", encoded::base64)
 }
 
-/// The text that another one is in Base64 and gzip, such as the data of CloudWatch Logs.
+/// Decodes a text in Base64 and gzip, such as the data of CloudWatch Logs.
 fn powertools_base64_gzip(value: &Rcvar, context: &Context<'_>) -> Answer {
     decoded(value, context, "powertools_base64_gzip", encoded::base64_gzip)
 }

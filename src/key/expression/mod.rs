@@ -18,7 +18,7 @@ mod tree;
 
 use functions::RUNTIME;
 
-/// An expression, and why it is not one if it does not parse.
+/// An expression, or the reason why it does not parse.
 pub(super) struct Expression {
     text: Box<str>,
     parsed: Result<Ast, String>,
@@ -38,7 +38,7 @@ impl Expression {
         &self.text
     }
 
-    /// Finds what can be known to be wrong before any delivery.
+    /// Reports errors that can be detected before any delivery.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.ast().map(drop)
     }
@@ -47,7 +47,7 @@ impl Expression {
         self.parsed.as_ref().map_err(|why| Error::config(format!("{self} is not a JMESPath expression: {why}")))
     }
 
-    /// An error that is the same for every body is the expression's own, and no delivery is to blame.
+    /// Maps an error. One that is the same for every body is a fault of the expression, not of the delivery.
     fn inapplicable(&self, error: &JmespathError) -> Error {
         use jmespath::RuntimeError::{InvalidSlice, NotEnoughArguments, TooManyArguments, UnknownFunction};
         let message = format!("{self} cannot be applied to the body: {}", error.reason);
@@ -55,25 +55,25 @@ impl Expression {
             ErrorReason::Runtime(
                 InvalidSlice | NotEnoughArguments { .. } | TooManyArguments { .. } | UnknownFunction(_),
             ) => Error::config(message),
-            // Functions of our own give their reasons as such of the parser.
+            // Custom functions report errors as parser errors.
             ErrorReason::Runtime(_) | ErrorReason::Parse(_) => Error::payload(message),
         }
     }
 
-    /// What the expression finds in canonical JSON, in canonical JSON.
+    /// Applies the expression to canonical JSON, and returns the result in canonical JSON.
     pub(super) fn search(&self, json: &[u8]) -> Result<Vec<u8>, Error> {
         let ast = self.ast()?;
         tree::within(json, |root| {
             let mut context = Context::new(&self.text, &RUNTIME);
-            // The reason names types and places, and nothing of the body.
+            // The reason contains types and positions, and nothing of the body.
             let found = interpret(root, ast, &mut context).map_err(|error| self.inapplicable(&error))?;
             let mut out = Vec::new();
             tree::write(&mut out, &found)
-                .map_err(|problem| Error::payload(format!("what {self} finds is no key: {problem}")))?;
-            // Two that differ would have become one.
+                .map_err(|problem| Error::payload(format!("{self} does not select a key: {problem}")))?;
+            // Two different texts would become equal.
             let replaced = char::REPLACEMENT_CHARACTER.encode_utf8(&mut [0; 4]).as_bytes().to_vec();
             if has_surrogates(json) && out.windows(replaced.len()).any(|part| part == replaced) {
-                let message = format!("what {self} finds is no key: half of a surrogate pair, which is no character");
+                let message = format!("{self} does not select a key: half of a surrogate pair is no character");
                 return Err(Error::payload(message));
             }
             Ok(out)
@@ -87,7 +87,7 @@ impl fmt::Display for Expression {
     }
 }
 
-/// The first function that an expression calls and that there is not. The parser takes any name.
+/// Returns the first unknown function that an expression calls. The parser accepts any name.
 fn unknown_function(ast: &Ast) -> Option<&str> {
     match ast {
         Ast::Function { name, .. } if RUNTIME.get_function(name).is_none() => Some(name),

@@ -127,7 +127,7 @@ fn a_missing_part_is_refused_in_a_list_and_is_text_to_a_function() {
     let (whole, part) = (r#"{"shop":"s","number":7}"#, r#"{"shop":"s"}"#);
     let joined = "join('/', [shop, to_string(number)])";
     assert_eq!(select(joined, whole).as_deref(), Ok("\"s/7\""));
-    assert_eq!(select(joined, part).as_deref(), Ok("\"s/null\""), "docs/keys.md warns of it");
+    assert_eq!(select(joined, part).as_deref(), Ok("\"s/null\""), "docs/settings.md warns of it");
     assert_eq!(select("[shop, number]", part), Err(ErrorKind::KeyMissing));
     let all = Key::composite([Key::pointer("/shop"), Key::jmespath("number")]);
     let of = |body| look_up(&all, body).map_err(|error| error.kind());
@@ -159,7 +159,7 @@ fn a_search_leaves_nothing_behind() {
 
 #[test]
 fn a_number_that_is_gone_leaves_its_digits_to_no_other() {
-    // What is computed next may get the places of the numbers that nobody holds any more.
+    // New nodes may reuse the addresses of numbers that have been dropped.
     let computed = vec!["length('abc')"; 30].join(", ");
     let found = select(&format!("[length(powertools_json(text)), {computed}]"), r#"{"text":"[1e5,2e5]"}"#);
     assert_eq!(found, Ok(format!("[2,{}]", vec!["3"; 30].join(","))));
@@ -203,7 +203,7 @@ fn json_within_a_text_is_looked_up_too() {
     assert_eq!(select("powertools_json(text)", r#"{"text":"{\"a\":1,\"a\":2}"}"#), Err(ErrorKind::Payload));
 }
 
-/// What Powertools for Python itself has found: see tools/tests/powertools.py.
+/// The results of Powertools for Python: see tools/tests/powertools.py.
 #[test]
 fn encoded_text_is_found_as_powertools_does() {
     let vectors: serde_json::Value =
@@ -212,7 +212,7 @@ fn encoded_text_is_found_as_powertools_does() {
     assert!(vectors.len() > 25);
     for vector in vectors {
         let [expression, body] = ["expression", "json"].map(|name| vector[name].as_str().unwrap());
-        // In a list, an empty text is found as well.
+        // In a list, an empty text is also found.
         let found = match select(&format!("{{found: {expression}, n: `1`}}"), body) {
             Ok(json) => Some(json),
             Err(ErrorKind::KeyMissing) => Some(r#"{"found":"","n":1}"#.to_owned()),

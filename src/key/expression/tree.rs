@@ -1,8 +1,8 @@
-//! Canonical JSON as the tree that expressions are applied to, and back.
+//! Converts canonical JSON to the tree that expressions are applied to, and back.
 //!
-//! The tree's numbers are those of `serde_json`: 64 bits, beyond that floats. So each number that such a float stands in
-//! for is remembered by the place of its node, and written back with the digits that it came with. Expressions pass the
-//! nodes of a tree on, and do not copy them.
+//! The tree's numbers are those of `serde_json`: 64-bit integers, or floats beyond that. Each number that is replaced
+//! by such a float is remembered by the address of its node, and written back with its original digits. Expressions
+//! pass nodes on without copying them.
 
 use std::{cell::RefCell, collections::HashMap, fmt, sync::Arc};
 
@@ -11,18 +11,19 @@ use serde_json::Number;
 
 use crate::key::text::{elements, members, text, write_string};
 
-/// From here on not every integer is a float of its own.
+/// The limit from which not every integer has a separate float.
 const FIRST_INEXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The digits of numbers, by the addresses of their nodes. It holds the nodes too, so that no other gets their places.
+/// The digits of numbers, by the addresses of their nodes. It owns the nodes too, so that their addresses are not
+/// reused.
 type Digits = HashMap<*const Variable, (Rcvar, Box<str>)>;
 
 thread_local! {
-    /// Those of the expression that is being applied. Its functions have no other way to them.
+    /// The digits for the current expression, whose functions have no other access to them.
     static DIGITS: RefCell<Digits> = RefCell::default();
 }
 
-/// Why a value has no canonical form.
+/// The reason why a value has no canonical form.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Problem {
     Inexact,
@@ -38,14 +39,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Makes a tree of canonical JSON for an expression to be applied to.
+/// Builds a tree of canonical JSON and applies an expression to it.
 pub(super) fn within<T>(json: &[u8], apply: impl FnOnce(&Rcvar) -> T) -> T {
     let applied = apply(&build(json));
     DIGITS.take();
     applied
 }
 
-/// The tree of a value in canonical JSON.
+/// Builds the tree of a value in canonical JSON.
 pub(super) fn build(json: &[u8]) -> Rcvar {
     Arc::new(match json.first() {
         Some(b'n') | None => Variable::Null,

@@ -1,4 +1,4 @@
-//! The hashes of AWS Powertools' idempotency utilities: MD5 of a JSON text that each language writes in its own way.
+//! The hashes of AWS Powertools' idempotency utilities: MD5 of a JSON text whose format depends on the language.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use md5::{Digest, Md5};
@@ -12,21 +12,21 @@ mod python;
 mod tests;
 mod typescript;
 
-/// Which Powertools has written the records, or is to read them. Neither recognizes what the other has written: the JSON that
-/// they hash differs, and so does the form of the hash.
+/// The Powertools implementation that reads and writes the records. None recognizes the records of another, because the
+/// JSON that they hash differs, as does the format of the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
-    /// Powertools for AWS Lambda (Python): the MD5 in hexadecimal digits of `json.dumps(data, sort_keys=True)`.
+    /// Powertools for AWS Lambda (Python): the MD5 of `json.dumps(data, sort_keys=True)` in hexadecimal digits.
     Python,
-    /// Powertools for AWS Lambda (TypeScript): the MD5 in Base64 of `JSON.stringify(deepSort(data))`.
+    /// Powertools for AWS Lambda (TypeScript): the MD5 of `JSON.stringify(deepSort(data))` in Base64.
     TypeScript,
 }
 
 impl Dialect {
-    /// The text that this Powertools hashes, of a value in canonical JSON.
+    /// Returns the text that this Powertools implementation hashes for a value in canonical JSON.
     ///
-    /// Of names that differ only in the case of their letters, TypeScript's text keeps the order in which the sender wrote them.
-    /// The canonical form no longer has that, so here they are in the order of their characters.
+    /// For names that differ only in case, TypeScript's text keeps the order of the sender. The canonical form has lost
+    /// that order, so here they are sorted by their characters.
     fn text(self, json: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(json.len() + json.len() / 4);
         match self {
@@ -44,12 +44,12 @@ impl Dialect {
     }
 }
 
-/// How a function with AWS Powertools hashes keys and payloads. A store has it of its
+/// A hasher of keys and payloads that works as a function with AWS Powertools does. A store gets it from its
 /// [`Powertools`](crate::store::dynamodb::Powertools).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowertoolsKeys {
     dialect: Dialect,
-    /// Of the prefix, so that equal keys under different prefixes have different [`KeyHash`]es.
+    /// The hash of the prefix, so that equal keys under different prefixes have different [`KeyHash`]es.
     prefix: [u8; 16],
 }
 
@@ -58,29 +58,29 @@ impl PowertoolsKeys {
         Self { dialect, prefix: Md5::digest(prefix).into() }
     }
 
-    /// The hash of a key in canonical JSON: first Powertools' own, then that of the prefix.
+    /// Returns the hash of a key in canonical JSON: Powertools' hash, followed by that of the prefix.
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash::from_halves(self.dialect.md5(Form::CanonicalJson, key), self.prefix)
     }
 
-    /// Powertools' hash of a payload, filled up with zeros.
+    /// Returns Powertools' hash of a payload, padded with zeros.
     pub(crate) fn fingerprint(&self, form: Form, payload: &[u8]) -> Fingerprint {
         let mut bytes = [0; 32];
         bytes[..16].copy_from_slice(&self.dialect.md5(form, payload));
         Fingerprint::from_bytes(bytes)
     }
 
-    /// Whether a key was hashed by this.
+    /// Returns whether a key was hashed with this prefix.
     pub(crate) fn made(&self, key: &KeyHash) -> bool {
         *key.halves().1 == self.prefix
     }
 
-    /// A fingerprint as it is written.
+    /// Returns the stored form of a fingerprint.
     pub(crate) fn validation(&self, fingerprint: &Fingerprint) -> String {
         self.written(&fingerprint.as_bytes()[..16])
     }
 
-    /// The fingerprint that is written so; `None` if it is none.
+    /// Parses the stored form of a fingerprint. Returns `None` if it is malformed.
     pub(crate) fn read_validation(&self, text: &str) -> Option<Fingerprint> {
         let hash: [u8; 16] = match self.dialect {
             Dialect::Python => from_digits(text)?,
@@ -91,7 +91,7 @@ impl PowertoolsKeys {
         Some(Fingerprint::from_bytes(bytes))
     }
 
-    /// A hash as this Powertools writes it.
+    /// Returns a hash in the format of this Powertools implementation.
     pub(crate) fn written(&self, hash: &[u8]) -> String {
         match self.dialect {
             Dialect::Python => digits(hash, &mut [0; 32]).to_owned(),

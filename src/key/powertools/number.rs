@@ -1,15 +1,15 @@
-//! Numbers as Python and ECMAScript write them: the shortest digits that read back as the same double, laid out by the rules
-//! of each.
+//! Formats numbers as Python and ECMAScript do: the shortest digits that parse to the same double, in each language's
+//! layout.
 
-/// The shortest digits of a finite double that is not negative, and how many of them stand before the point.
+/// The shortest digits of a non-negative finite double, and the number of digits before the point.
 struct Shortest {
     digits: String,
     point: i32,
 }
 
 impl Shortest {
-    /// By `serde_json`. Of two texts that are as short and as near, it takes the one that ends with an even digit, as Python and
-    /// ECMAScript do; `std` takes the greater one.
+    /// Computes the digits with `serde_json`. Of two texts that are equally short and near, it uses the one with an
+    /// even last digit, like Python and ECMAScript. `std` uses the greater one.
     fn of(value: f64) -> Self {
         let text = serde_json::Number::from_f64(value).map_or_else(String::new, |number| number.to_string());
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -18,7 +18,7 @@ impl Shortest {
         let significant = all.trim_start_matches('0');
         let leading = all.len() - significant.len();
         let digits = match significant.trim_end_matches('0') {
-            // Zero has one digit as well.
+            // Zero also has one digit.
             "" => "0",
             digits => digits,
         };
@@ -27,7 +27,7 @@ impl Shortest {
         Self { digits: digits.to_owned(), point: point + exponent.parse::<i32>().unwrap_or(0) }
     }
 
-    /// Without an exponent. An integer has no point.
+    /// Formats the number without an exponent. An integer has no point.
     fn plain(&self) -> String {
         let (digits, length) = (&self.digits, self.digits.len());
         match usize::try_from(self.point) {
@@ -37,7 +37,7 @@ impl Shortest {
         }
     }
 
-    /// With an exponent of at least so many digits.
+    /// Formats the number with an exponent of at least this many digits.
     fn scientific(&self, exponent_digits: usize) -> String {
         let (first, rest) = self.digits.split_at(1);
         let point = if rest.is_empty() { "" } else { "." };
@@ -47,7 +47,7 @@ impl Shortest {
     }
 }
 
-/// As Python's `json` reads a number and writes it again: integers are exact, floats as by `repr`.
+/// Formats a number as Python's `json` does after parsing it: integers are exact, floats as by `repr`.
 pub(super) fn python(number: &str) -> String {
     if !number.contains(['.', 'e', 'E']) {
         return if number == "-0" { "0".to_owned() } else { number.to_owned() };
@@ -67,7 +67,7 @@ pub(super) fn python(number: &str) -> String {
     [sign, &text, end].concat()
 }
 
-/// As `JSON.parse` reads a number and `JSON.stringify` writes it: all are doubles.
+/// Formats a number as `JSON.stringify` does after `JSON.parse`, in which all numbers are doubles.
 ///
 /// <https://tc39.es/ecma262/#sec-numeric-types-number-tostring>
 pub(super) fn typescript(number: &str) -> String {

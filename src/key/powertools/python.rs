@@ -1,9 +1,9 @@
-//! JSON text as Python's `json.dumps(value, sort_keys=True)` writes it.
+//! JSON text as written by Python's `json.dumps(value, sort_keys=True)`.
 
 use super::number;
 use crate::key::text::{characters, elements, members};
 
-/// Of a value in canonical JSON, which has the members in the order that Python sorts them in: that of their code points.
+/// Writes a value in canonical JSON, whose members already have Python's order, which is by code points.
 pub(super) fn write(out: &mut Vec<u8>, json: &[u8]) {
     match json.first() {
         Some(b'"') => write_string(out, json),
@@ -34,7 +34,7 @@ pub(super) fn write(out: &mut Vec<u8>, json: &[u8]) {
     }
 }
 
-/// What is not printable ASCII is escaped, with the digits in lower case.
+/// Writes a string. Characters other than printable ASCII are escaped, with lowercase digits.
 fn write_string(out: &mut Vec<u8>, string: &[u8]) {
     out.push(b'"');
     for character in characters(string) {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::*;
 use crate::key::canonical::canonical;
 
-/// What the packages themselves have made of values: see tools/tests/powertools.py.
+/// The hashes that the packages themselves compute: see tools/tests/powertools.py.
 fn vectors() -> Vec<Value> {
     let vectors: Value = serde_json::from_str(include_str!("../../../tests/vectors/powertools.json")).unwrap();
     vectors["hashes"].as_array().unwrap().clone()
@@ -53,7 +53,7 @@ fn a_key_tells_prefixes_and_dialects_apart() {
     assert_ne!(key, of(Dialect::Python, "orders.app.refund"));
     assert!(PowertoolsKeys::new(Dialect::Python, "orders.app.handler").made(&key));
     assert!(!PowertoolsKeys::new(Dialect::Python, "orders.app.refund").made(&key));
-    // MD5 of `7`, by md5sum.
+    // The MD5 of `7`, by md5sum.
     assert_eq!(&key.to_hex()[..32], "8f14e45fceea167a5a36dedd4bea2543");
 }
 

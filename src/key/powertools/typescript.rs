@@ -1,13 +1,13 @@
-//! JSON text as `JSON.stringify(deepSort(value))` writes it.
+//! JSON text as written by `JSON.stringify(deepSort(value))`.
 
 use super::number;
 use crate::key::text::{characters, elements, members, text};
 
-/// The largest array index of ECMAScript; greater numbers are names like others.
+/// The largest array index of ECMAScript. Greater numbers are ordinary names.
 /// <https://tc39.es/ecma262/#array-index>
 const MAX_INDEX: u32 = u32::MAX - 1;
 
-/// Of a value in canonical JSON.
+/// Writes a value in canonical JSON.
 pub(super) fn write(out: &mut Vec<u8>, json: &[u8]) {
     match json.first() {
         Some(b'"') => write_string(out, json),
@@ -27,10 +27,10 @@ pub(super) fn write(out: &mut Vec<u8>, json: &[u8]) {
     }
 }
 
-/// An object has its array indices first and in order, and then the names in the order in which `deepSort` adds them.
+/// Writes an object: array indices first and in order, then names in the order in which `deepSort` adds them.
 fn write_object(out: &mut Vec<u8>, json: &[u8]) {
     let mut sorted: Vec<(Place, &[u8], &[u8])> = members(json)
-        // Assigned, this sets the prototype, and no member.
+        // Assigning to it sets the prototype, and adds no member.
         .filter(|(name, _)| *name != br#""__proto__""#)
         .map(|(name, value)| (Place::of(&text(name)), name, value))
         .collect();
@@ -47,11 +47,11 @@ fn write_object(out: &mut Vec<u8>, json: &[u8]) {
     out.push(b'}');
 }
 
-/// Where a member stands in its object.
+/// The position of a member in its object.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Index(u32),
-    /// By the UTF-16 code units of the name in lower case.
+    /// Sorted by the UTF-16 code units of the name in lower case.
     Name(Vec<u16>),
 }
 
@@ -65,7 +65,7 @@ impl Place {
     }
 }
 
-/// Only quotes, backslashes, control characters and unpaired surrogates are escaped.
+/// Writes a string. Only quotes, backslashes, control characters and unpaired surrogates are escaped.
 fn write_string(out: &mut Vec<u8>, string: &[u8]) {
     out.push(b'"');
     for character in characters(string) {

@@ -24,7 +24,7 @@ const LEASE: Duration = Duration::from_secs(10);
 const RETENTION: Duration = Duration::from_secs(3_600);
 const A_MILLISECOND: Duration = Duration::from_millis(1);
 
-/// An execution environment: a cache of its own in front of a store that others use too.
+/// An execution environment: a cache in front of a shared store.
 struct Sandbox {
     clock: ManualClock,
     memory: MemoryStore,
@@ -69,7 +69,7 @@ impl Sandbox {
         self.store.settle(&[settle(claim, settlement)]).await.remove(0)
     }
 
-    /// A new operation that was run here.
+    /// Runs a new operation here.
     async fn run(&self, settlement: Settlement) -> ClaimRequest {
         let claim = new_claim();
         self.granted(&claim).await;
@@ -77,14 +77,14 @@ impl Sandbox {
         claim
     }
 
-    /// A new operation that was run here, and has had a duplicate.
+    /// Runs a new operation here and claims it once more, so that it is cached.
     async fn known(&self, settlement: Settlement) -> ClaimRequest {
         let claim = self.run(settlement).await;
         self.replayed(&claim).await;
         claim
     }
 
-    /// The record that a duplicate gets, and how many calls of the store it takes.
+    /// Returns the record for a duplicate, and the number of store calls that this took.
     async fn replayed(&self, claim: &ClaimRequest) -> (Record, usize) {
         let before = self.calls(Call::Claim).len();
         let record = match self.claim(&rival(claim)).await {
@@ -94,7 +94,7 @@ impl Sandbox {
         (record, self.calls(Call::Claim).len() - before)
     }
 
-    /// The number of requests in each call of this kind.
+    /// Returns the number of requests in each call of this kind.
     fn calls(&self, kind: Call) -> Vec<usize> {
         self.inner.calls().into_iter().filter(|(call, _)| *call == kind).map(|(_, requests)| requests).collect()
     }
@@ -104,7 +104,7 @@ impl Sandbox {
     }
 }
 
-/// Of two payloads of which all bytes of the fingerprints differ.
+/// A mismatch of two payloads whose fingerprints differ in all bytes.
 fn mismatch(state: MismatchState) -> Mismatch {
     use PayloadPart::{Body, Headers, MethodAndPath, Query};
     Mismatch::new(state, Difference::of([MethodAndPath, Query, Headers, Body]))
@@ -326,7 +326,7 @@ async fn the_least_recently_used_make_room() {
     assert_eq!(sandbox.replayed(&claims[0]).await.1, 0);
     claims.push(sandbox.known(complete(&result)).await);
     assert_eq!(claims.iter().map(|claim| sandbox.keeps(claim)).collect::<Vec<_>>(), [true, false, true, true]);
-    // A larger one takes the room of two.
+    // A larger entry takes the room of two.
     claims.push(sandbox.known(complete(&"x".repeat(101))).await);
     assert_eq!(claims.iter().map(|claim| sandbox.keeps(claim)).collect::<Vec<_>>(), [false, false, false, true, true]);
     assert_eq!(sandbox.store.lock().bytes, 2 * of_one + 1);

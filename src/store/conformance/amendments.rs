@@ -14,7 +14,7 @@ use crate::{
 pub(super) const FORGET: Amendment = Amendment::Forget { completed: false };
 const FORGET_ALL: Amendment = Amendment::Forget { completed: true };
 
-/// Settles an operation as completed, with this result.
+/// Returns an amendment that settles an operation as completed, with this result.
 pub(super) fn settle_as(result: StoredResult) -> Amendment {
     Amendment::Settle { outcome: FinalStatus::Completed, result, retention: RETENTION }
 }
@@ -27,7 +27,7 @@ impl Subject {
         answers.remove(0)
     }
 
-    /// Amends the record as it is now.
+    /// Amends the current record.
     async fn amend_now(&self, key: KeyHash, amendment: Amendment) -> Result<Amended, Error> {
         let record = self.record(key, "what is amended").await;
         self.amend(&request(key, &record, amendment)).await
@@ -40,7 +40,7 @@ impl Subject {
         }
     }
 
-    /// The result of an operation that was settled so.
+    /// Returns the result of an operation that was settled like this.
     async fn outcome(&self, claim: &ClaimRequest, settlement: &Settlement) -> StoredResult {
         match settlement {
             Settlement::Record { outcome: FinalStatus::Failed, .. } => self.failed(&rival(claim)).await,
@@ -72,7 +72,7 @@ pub(super) fn request(key: KeyHash, record: &Record, amendment: Amendment) -> Am
     AmendRequest { skew_margin: MARGIN, ..AmendRequest::new(key, record, amendment) }
 }
 
-/// An amendment changes the record that was read, and none that has changed since.
+/// An amendment changes only the record that was read, and not if it has changed since then.
 pub async fn an_amendment_changes_only_the_record_that_was_read(subject: &Subject) {
     const RULE: &str = "O1: a record that is not as it was read stays as it is";
     let claim = new_claim();
@@ -94,7 +94,7 @@ pub async fn an_amendment_changes_only_the_record_that_was_read(subject: &Subjec
     subject.stays(&request(claim.key, &read, FORGET), "O2: nothing is left to amend").await;
 }
 
-/// A record that has expired counts as absent, whether or not it has been deleted.
+/// An expired record counts as absent, whether or not it has been deleted.
 pub async fn an_amendment_finds_no_expired_record(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -109,7 +109,7 @@ pub async fn an_amendment_finds_no_expired_record(subject: &Subject) {
     }
 }
 
-/// A claim that stands is its holder's alone, up to the lease and the margin.
+/// A live claim belongs only to its holder, until the lease and the margin have passed.
 pub async fn a_claim_that_stands_is_not_amended(subject: &Subject) {
     const RULE: &str = "O3: a claim that stands is never amended";
     let claim = new_claim();
@@ -127,7 +127,8 @@ pub async fn a_claim_that_stands_is_not_amended(subject: &Subject) {
     }
 }
 
-/// The outcome of a lapsed claim is settled once, by an operator or by a successor, and its holder changes nothing any more.
+/// The outcome of a lapsed claim is settled once, by an operator or by a successor, and its holder can no longer change
+/// it.
 pub async fn a_lapsed_claim_is_settled_by_an_operator(subject: &Subject) {
     for result in [json("1"), encoded(), StoredResult::DROPPED, StoredResult::default()] {
         let claim = new_claim();
@@ -157,7 +158,8 @@ pub async fn a_lapsed_claim_is_settled_by_an_operator(subject: &Subject) {
     expect("C4: a failed operation replays its failure", subject.failed(&rival(&claim)).await, json("{}"));
 }
 
-/// A record that is forgotten leaves its key free. An outcome is forgotten only if the request says so.
+/// A record that is forgotten leaves its key free. A success is forgotten only if the request includes COMPLETED
+/// records.
 pub async fn a_forgotten_record_leaves_its_key_free(subject: &Subject) {
     for (settlement, amendment) in [(Some(fail("1")), FORGET), (Some(complete("1")), FORGET_ALL), (None, FORGET)] {
         let claim = new_claim();
@@ -183,7 +185,7 @@ pub async fn a_redacted_record_still_guards_its_key(subject: &Subject) {
         let claim = ClaimRequest { label: Some("personal".into()), ..new_claim() };
         subject.granted(&claim).await;
         subject.done(&claim, settlement.clone()).await;
-        // A cache keeps what it has replayed.
+        // A cache keeps records that it has replayed.
         subject.outcome(&claim, &settlement).await;
         let before = subject.record(claim.key, "an outcome").await;
         // An amendment that is sent again changes nothing.
@@ -204,7 +206,7 @@ pub async fn a_redacted_record_still_guards_its_key(subject: &Subject) {
     subject.unchanged(claim.key, Some(&before), "O6: what was superseded stays so").await;
 }
 
-/// Of an operator and a successor one decides.
+/// Either an operator or a successor decides.
 pub async fn a_takeover_and_an_amendment_exclude_each_other(subject: &Subject) {
     for _ in 0..rounds() {
         let claim = new_claim();
@@ -220,7 +222,7 @@ pub async fn a_takeover_and_an_amendment_exclude_each_other(subject: &Subject) {
     }
 }
 
-/// Requests of one call are answered in their order, each for itself.
+/// The results of a call are independent and in the order of its requests.
 pub async fn amendments_are_answered_in_order(subject: &Subject) {
     let claims = [(); 4].map(|()| new_claim());
     let mut requests = Vec::new();

@@ -1,4 +1,4 @@
-//! Checks of amendments of operations in order.
+//! Checks of amendments of ordered operations.
 
 use futures_util::future::join;
 
@@ -15,19 +15,19 @@ use crate::{
     },
 };
 
-/// Settles an operation as failed permanently.
+/// Returns an amendment that settles an operation as failed permanently.
 fn fail_as() -> Amendment {
     Amendment::Settle { outcome: FinalStatus::Failed, result: json("{}"), retention: RETENTION }
 }
 
 const SETTLED: &str = "O5: an ordered operation whose claim has lapsed is settled";
 
-/// The outcome that an operator settles, and the mark, are as the holder's settle would have written them.
+/// An operator's settle writes the outcome and the mark as the holder's settle would have done.
 pub async fn an_operator_settles_an_ordered_operation_with_its_mark(subject: &Subject) {
     if !subject.orders() {
         return;
     }
-    // A claim that holds the entity still, one that others have followed, and one that was handed back.
+    // A claim that still holds the entity, one that others have followed, and one that was handed back.
     for followed in [false, true] {
         for handed_back in [false, true] {
             for amendment in [settle_as(json("1")), fail_as()] {
@@ -71,7 +71,7 @@ pub async fn an_operator_settles_an_ordered_operation_with_its_mark(subject: &Su
             }
         }
     }
-    // A mark that has expired is written anew by a completion.
+    // A completion replaces an expired mark.
     let entity = Entity::new();
     let lost = entity.claim(5_u64);
     let order = lost.order.map(|order| Order { retention: Duration::ZERO, ..order });
@@ -83,7 +83,8 @@ pub async fn an_operator_settles_an_ordered_operation_with_its_mark(subject: &Su
     subject.superseded_by(&entity.claim(4_u64), 5_u64).await;
 }
 
-/// An operator's settle ends the doubt of its operation, and a completion that of older ones. It lowers nothing.
+/// An operator's settle ends the doubt of its operation, and a completion also ends that of older ones. It lowers
+/// nothing.
 pub async fn an_operators_settle_ends_only_its_own_doubt(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -115,7 +116,7 @@ pub async fn an_operators_settle_ends_only_its_own_doubt(subject: &Subject) {
         .await;
 }
 
-/// An entity that another claim holds stays that claim's, whatever an operator settles.
+/// An operator's settle does not free an entity that another claim holds.
 pub async fn an_operators_settle_frees_no_entity_of_another_claim(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -134,8 +135,8 @@ pub async fn an_operators_settle_frees_no_entity_of_another_claim(subject: &Subj
     }
 }
 
-/// To forget an operation ends no doubt, and neither does its release. To settle it as failed, and then to forget it, leaves both the
-/// entity and the key free.
+/// Neither forgetting an operation nor releasing it ends its doubt. Settling it as failed and then forgetting it frees
+/// both the entity and the key.
 pub async fn a_forgotten_operation_stays_in_doubt_until_it_is_settled(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -158,7 +159,7 @@ pub async fn a_forgotten_operation_stays_in_doubt_until_it_is_settled(subject: &
     }
 }
 
-/// An operator's settle and the claim of a newer operation at the same time both count: neither write of the mark is lost.
+/// If an operator's settle and the claim of a newer operation are simultaneous, neither write of the mark is lost.
 pub async fn an_operators_settle_and_a_newer_claim_both_count(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -172,7 +173,7 @@ pub async fn an_operators_settle_and_a_newer_claim_both_count(subject: &Subject)
         let settled = async {
             loop {
                 match subject.amend(&settle).await {
-                    // A store may give way to others: nothing was written.
+                    // A store may give way to others without writing anything.
                     Err(error) if error.is_retryable() => {}
                     answer => break answer,
                 }

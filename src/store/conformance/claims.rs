@@ -6,7 +6,7 @@ use super::*;
 
 const RIVALS: usize = 64;
 
-/// Sends each claim from a task of its own, so that on several threads they really meet.
+/// Sends each claim from a separate task, so that they really meet on several threads.
 async fn at_once(subject: &Subject, claims: &[ClaimRequest]) -> Vec<Claimed> {
     let tasks = claims.iter().map(|claim| {
         let (store, claim) = (Arc::clone(&subject.store), claim.clone());
@@ -20,7 +20,7 @@ fn granted(answers: &[Claimed]) -> usize {
     answers.iter().filter(|answer| matches!(answer, Claimed::Granted(_))).count()
 }
 
-/// A key that was never seen is granted; somebody else's claim then finds it in progress.
+/// A new key is granted, and a rival claim then finds it in progress.
 pub async fn a_new_key_is_granted_and_then_in_progress(subject: &Subject) {
     let claim = new_claim();
     let grant = subject.granted(&claim).await;
@@ -35,7 +35,7 @@ pub async fn a_new_key_is_granted_and_then_in_progress(subject: &Subject) {
     expect("C6: a record has the lease of its grant", record.lease_until, Some(grant.lease_until));
 }
 
-/// Of 64 claims of one key at once exactly one is granted, in each of several rounds.
+/// Of 64 simultaneous claims on one key exactly one is granted, in each of several rounds.
 pub async fn of_many_claims_exactly_one_is_granted(subject: &Subject) {
     for _ in 0..rounds() {
         let claim = new_claim();
@@ -48,7 +48,7 @@ pub async fn of_many_claims_exactly_one_is_granted(subject: &Subject) {
     }
 }
 
-/// A claim whose answer was lost is sent again: it is granted, with the lease and the history of the record.
+/// A claim that is sent again after a lost response is granted, with the recorded lease and history.
 pub async fn a_claim_sent_again_is_granted_as_the_record_says(subject: &Subject) {
     let claim = new_claim();
     let first = subject.granted(&claim).await;
@@ -57,8 +57,8 @@ pub async fn a_claim_sent_again_is_granted_as_the_record_says(subject: &Subject)
     expect("C5: a claim that is sent again moves neither its lease nor its attempt", again, first);
 }
 
-/// A claim that is sent again when its lease and the margin have passed takes over, as any other would: the write's
-/// condition does not name the owner. Where takeovers are refused, it is granted as the record says.
+/// A claim that is sent again when its lease and the margin have passed takes over, like any other claim, because the
+/// write's condition does not name the owner. If takeovers are refused, it is granted with the recorded values.
 pub async fn a_lapsed_claim_sent_again_takes_over(subject: &Subject) {
     let (claim, strict) = (new_claim(), ClaimRequest { takeover: Takeover::Refused, ..new_claim() });
     subject.granted(&claim).await;
@@ -83,7 +83,7 @@ pub async fn a_lapsed_claim_is_taken_over_and_a_standing_one_is_not(subject: &Su
     expect("a takeover is another attempt", grant.attempt, 2);
 }
 
-/// A takeover whose answer was lost is sent again: it still knows that it took over.
+/// A takeover that is sent again after a lost response still reports that it took over.
 pub async fn a_takeover_sent_again_still_took_over(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -94,7 +94,7 @@ pub async fn a_takeover_sent_again_still_took_over(subject: &Subject) {
     expect("C5, C8: a takeover that is sent again has the history of the record", again, grant);
 }
 
-/// Of many who find a lapsed claim one takes it over.
+/// Of many claims that find a lapsed one, exactly one takes it over.
 pub async fn a_lapsed_claim_is_taken_over_once(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -104,7 +104,7 @@ pub async fn a_lapsed_claim_is_taken_over_once(subject: &Subject) {
     expect("C7: of many claims on a lapsed one, one takes over", granted(&answers), 1);
 }
 
-/// Where takeover is refused, a lapsed claim stays abandoned, handed back or not.
+/// If takeovers are refused, a lapsed claim stays abandoned, handed back or not.
 pub async fn an_abandoned_claim_stays_so_where_takeover_is_refused(subject: &Subject) {
     let claim = new_claim();
     let refusing = |claim: &ClaimRequest| ClaimRequest { takeover: Takeover::Refused, ..rival(claim) };
@@ -125,8 +125,8 @@ pub async fn an_abandoned_claim_stays_so_where_takeover_is_refused(subject: &Sub
     expect("C7, S9: a claim that was handed back is abandoned", abandoned, Refusal::Abandoned { attempt: 2 });
 }
 
-/// Another payload under the same key is a mismatch while the record stands: in progress, lapsed, handed back,
-/// completed, failed. It is told which, and takes nothing over.
+/// A different payload under the same key is a mismatch until the record expires: in progress, lapsed, handed back,
+/// completed, failed. The refusal shows which, and takes nothing over.
 pub async fn another_payload_is_a_mismatch_whatever_the_status(subject: &Subject) {
     let claim = new_claim();
     let grant = subject.granted(&claim).await;
@@ -152,7 +152,7 @@ pub async fn another_payload_is_a_mismatch_whatever_the_status(subject: &Subject
     }
 }
 
-/// A claim that names no payload is not compared; nor is one on a record that names none.
+/// A claim without a fingerprint is not compared, nor is one on a record without a fingerprint.
 pub async fn a_claim_without_a_fingerprint_matches_any_payload(subject: &Subject) {
     let without = |claim: &ClaimRequest| ClaimRequest { fingerprint: None, ..rival(claim) };
     let claim = new_claim();
@@ -161,7 +161,7 @@ pub async fn a_claim_without_a_fingerprint_matches_any_payload(subject: &Subject
     let taker = without(&claim);
     subject.took_over(&taker).await;
     subject.done(&taker, complete("1")).await;
-    // The taker named no payload.
+    // The claim that took over had no fingerprint.
     subject.replays(&misuse(&claim), json("1")).await;
 
     let claim = without(&new_claim());
@@ -170,7 +170,7 @@ pub async fn a_claim_without_a_fingerprint_matches_any_payload(subject: &Subject
     subject.took_over(&misuse(&claim)).await;
 }
 
-/// Fingerprints whose first halves are equal are of one payload, whatever a later version writes in the others.
+/// Fingerprints with equal first halves belong to one payload, whatever a later version writes in the second halves.
 pub async fn the_first_half_of_a_fingerprint_decides(subject: &Subject) {
     let of_halves = |first, second| {
         let mut bytes = [first; 32];
@@ -229,12 +229,12 @@ pub async fn a_mismatch_names_the_parts_that_differ(subject: &Subject) {
     }
 }
 
-/// Payloads of different versions are not compared: a claim finds what it would find without a fingerprint, and takes over a
-/// lapsed claim. Its record has its own version.
+/// Payloads of different versions are not compared. A claim gets the same result as without a fingerprint, and takes
+/// over a lapsed claim. Its record has the claim's version.
 pub async fn payloads_of_different_versions_are_not_compared(subject: &Subject) {
     const RULE: &str = "C2: the record has the payload and the version of its last claim";
     let of_version = |byte, version| Some(Fingerprint::from_bytes([byte; 32]).with_payload_version(version));
-    // 12 and 2 have a last digit in common, 20 and 2 the first; the greatest takes the most room.
+    // 12 and 2 share the last digit, 20 and 2 the first, and the greatest takes the most space.
     let versions = [1, 2, 12, 20, 0, u32::MAX];
     for (old, new) in versions.into_iter().flat_map(|old| versions.map(|new| (old, new))) {
         let claim = ClaimRequest { fingerprint: of_version(1, old), ..new_claim() };
@@ -265,9 +265,9 @@ pub async fn payloads_of_different_versions_are_not_compared(subject: &Subject) 
     }
 }
 
-/// A record whose expiration has passed does not stand in the way of a claim, for any payload, whether or not it has been
-/// deleted. A claim over a claim that is still there took over, since nothing else says that an outcome was lost; a claim over
-/// an outcome did not.
+/// An expired record does not block a claim, for any payload, whether or not it has been deleted. A claim that replaces
+/// an existing claim took over, because nothing else shows that an outcome was lost. A claim that replaces an outcome
+/// did not.
 pub async fn an_expired_record_counts_as_absent(subject: &Subject) {
     let deflated = || StoredResult::of(StoredData::Deflated(b"any bytes".to_vec()));
     let completed = |result| Settlement::complete(result, RETENTION);
@@ -284,14 +284,14 @@ pub async fn an_expired_record_counts_as_absent(subject: &Subject) {
             let other = misuse(&claim);
             let took_over = subject.granted(&other).await.took_over();
             expect("C8: a claim over an INPROGRESS record took over, expired or not", took_over, is_claim);
-            // Nothing of the old record is left.
+            // No part of the old record is left.
             subject.done(&other, completed(new.clone())).await;
             subject.replays(&rival(&other), new.clone()).await;
         }
     }
 }
 
-/// A retention shorter than the lease, even none at all, lets no claim expire under its holder.
+/// No claim expires under its holder, even if the retention is shorter than the lease or zero.
 pub async fn a_live_claim_never_counts_as_expired(subject: &Subject) {
     for retention in [Duration::ZERO, LEASE / 2] {
         let claim = ClaimRequest { retention, ..new_claim() };
@@ -306,7 +306,7 @@ pub async fn a_live_claim_never_counts_as_expired(subject: &Subject) {
     }
 }
 
-/// Requests of one call are answered in their order, each for itself.
+/// The results of a call are independent and in the order of its requests.
 pub async fn batches_are_answered_in_order(subject: &Subject) {
     const RULE: &str = "the answers of a call have the order of its requests";
     let done = new_claim();
@@ -353,7 +353,7 @@ pub async fn batches_are_answered_in_order(subject: &Subject) {
     expect(EMPTY, subject.store.read(&[], ResultData::Include).await.len(), 0);
 }
 
-/// Warming may be repeated, and has no effect on any key.
+/// `warm_up` may be repeated, and has no effect on any key.
 pub async fn warming_changes_nothing(subject: &Subject) {
     subject.store.warm_up().await.expect("a store that can be reached is warmed");
     let claim = new_claim();
@@ -362,8 +362,8 @@ pub async fn warming_changes_nothing(subject: &Subject) {
     subject.in_progress(&rival(&claim), "after the store was warmed").await;
 }
 
-/// A record says which operation was claimed, what the application calls it, and when it was claimed and settled. A later claim
-/// leaves nothing of an earlier one.
+/// A record contains the operation that was claimed, the application's label, and the times of the claim and the
+/// settle. A later claim leaves no part of an earlier one.
 pub async fn a_record_says_what_was_claimed_and_when(subject: &Subject) {
     const RULE: &str = "a record says the operation, its label, and when its last claim was granted";
     const SETTLED: &str = "a record says when its last claim was completed, failed or handed back";

@@ -1,10 +1,9 @@
-//! Checks of operations in order that may have taken effect without an outcome.
+//! Checks of ordered operations that may have taken effect without an outcome.
 
 use super::{orders::Entity, *};
 use crate::{order::Order, store::FinalStatus};
 
-/// What is older than an operation that may have taken effect waits: while nobody has claimed the entity since, and after
-/// that.
+/// Operations older than one that may have taken effect wait, both before and after the next claim of the entity.
 pub async fn what_is_older_than_an_operation_in_doubt_waits(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -22,8 +21,8 @@ pub async fn what_is_older_than_an_operation_in_doubt_waits(subject: &Subject) {
     subject.waits(&entity.claim(4_u64), None, "after a newer operation failed").await;
 }
 
-/// Doubt ends when its own operation completes or fails, or a newer one completes. A hand-back keeps it, and so does a
-/// completion that is older.
+/// Doubt ends when its own operation completes or fails, or a newer one completes. A hand-back or the completion of an
+/// older operation keeps it.
 pub async fn doubt_ends_with_its_operation_or_a_newer_one(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -47,7 +46,7 @@ pub async fn doubt_ends_with_its_operation_or_a_newer_one(subject: &Subject) {
     let entity = Entity::new();
     let older = entity.abandoned(subject, 3).await;
     entity.abandoned(subject, 6).await;
-    // The late completion of the older one: what is between the two still waits.
+    // The late completion of the older one: operations between the two still wait.
     subject.done(&older, complete("1")).await;
     subject.waits(&entity.claim(5_u64), None, "after an older operation than the one in doubt completed").await;
     subject.superseded_by(&entity.claim(3_u64), 3_u64).await;
@@ -68,7 +67,7 @@ pub async fn doubt_ends_with_its_operation_or_a_newer_one(subject: &Subject) {
     subject.done(&older, complete("1")).await;
     subject.waits(&entity.claim(5_u64), None, "after an older operation than the one in doubt completed").await;
 
-    // An operation that is claimed with another sequence is in doubt up to the greater one.
+    // An operation that is claimed with a different sequence is in doubt up to the greater one.
     let entity = Entity::new();
     let lost = entity.abandoned(subject, 5).await;
     let order = lost.order.map(|order| Order { sequence: 7_u64.into(), ..order });
@@ -102,22 +101,22 @@ pub async fn no_release_ends_doubt(subject: &Subject) {
         subject.done(&anew, RELEASE).await;
         subject.waits(&entity.claim(5_u64), None, when).await;
     }
-    // A permanent failure says that nothing of the operation stands.
+    // A permanent failure means that the operation had no effect.
     let anew = rival(&lost);
     subject.granted(&anew).await;
     subject.done(&anew, fail("1")).await;
     subject.granted(&entity.claim(5_u64)).await;
 }
 
-/// A claim of the entity, with retentions that outlast all leases of a check.
+/// Returns a claim of the entity, with retentions that outlast all leases of a check.
 fn long(entity: &Entity, sequence: u64) -> ClaimRequest {
     let claim = entity.claim(sequence);
     let order = claim.order.map(|order| Order { retention: 100 * RETENTION, ..order });
     ClaimRequest { order, retention: 100 * RETENTION, ..claim }
 }
 
-/// So many operations of an entity are lost, with the sequences 10, 20, and so on. A mark lists 64, and the 66th claim finds
-/// that full, with the lapsed holder beside it.
+/// Loses this many operations of an entity, with the sequences 10, 20, and so on. A mark lists 64, and the 66th claim
+/// finds it full, with the lapsed holder in addition.
 async fn lost(subject: &Subject, entity: &Entity, count: u64) -> Vec<ClaimRequest> {
     let mut lost = Vec::new();
     for number in 1..=count {
@@ -135,8 +134,8 @@ async fn lost(subject: &Subject, entity: &Entity, count: u64) -> Vec<ClaimReques
     lost
 }
 
-/// A mark lists 64 operations in doubt. Of more, the lowest merge: newer operations run, and older ones wait until one of
-/// those completes.
+/// A mark lists 64 operations in doubt. If there are more, the lowest merge: newer operations run, and older ones wait
+/// until a newer one completes.
 pub async fn doubt_is_bounded_and_blocks_nothing_newer(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -146,7 +145,7 @@ pub async fn doubt_is_bounded_and_blocks_nothing_newer(subject: &Subject) {
     for older in [&lost[0], &lost[1], &lost[2], &lost[3], &lost[66]] {
         subject.waits(&rival(older), None, "when newer operations are in doubt").await;
     }
-    // A late completion below all that have merged.
+    // A late completion below all merged ones.
     subject.done(&lost[0], complete("1")).await;
     for sequence in [15, 35, 675] {
         subject.waits(&long(&entity, sequence), None, "while newer operations are in doubt").await;
@@ -168,7 +167,7 @@ pub async fn doubt_is_bounded_and_blocks_nothing_newer(subject: &Subject) {
     }
 }
 
-/// An operation whose doubt has merged does not end it by a failure or a release. A completion does.
+/// Merged doubt is not ended by a failure or a release of its operation, only by a completion.
 pub async fn merged_doubt_ends_with_a_completion(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -178,7 +177,7 @@ pub async fn merged_doubt_ends_with_a_completion(subject: &Subject) {
     let newest = long(&entity, 660);
     expect("G2: operations in doubt merge", subject.granted(&newest).await.has_merged_doubt, true);
     subject.done(&newest, fail("1")).await;
-    // Those at 10 and 20 have merged. The others fail for good, the newest first.
+    // Those at 10 and 20 have merged. The others fail permanently, the newest first.
     for claim in lost[2..].iter().rev() {
         subject.waits(&long(&entity, 20), None, "while newer operations are in doubt").await;
         let again = rival(claim);

@@ -12,12 +12,12 @@ use crate::{
 
 const RULE: &str = "a list has each record that fits, as a read shows it without its result";
 
-/// A claim of an operation that no other check has.
+/// Returns a claim of an operation that no other check uses.
 fn named(operation: &Arc<str>) -> ClaimRequest {
     ClaimRequest { operation: Arc::clone(operation), label: Some("a label".into()), ..new_claim() }
 }
 
-/// A name that no other check has.
+/// Returns a name that no other check uses.
 fn operation() -> Arc<str> {
     format!("list {}", KeyHash::from_bytes(random()).to_hex()).into()
 }
@@ -37,7 +37,7 @@ impl Subject {
         page
     }
 
-    /// All pages together, and how many there were.
+    /// Returns the records of all pages, and the number of pages.
     async fn pages(&self, mut request: ListRequest) -> (BTreeMap<KeyHash, Record>, usize) {
         let (mut listed, mut pages) = (BTreeMap::new(), 0);
         loop {
@@ -45,7 +45,7 @@ impl Subject {
             pages += 1;
             listed.extend(page.records.into_iter().map(|found| (found.key, found.record)));
             match page.next {
-                // As a tool that is called once for each page has it.
+                // As in a tool that is called once per page.
                 Some(next) => request.after = Some(Cursor::new(next.to_string())),
                 None => return (listed, pages),
             }
@@ -61,7 +61,7 @@ impl Subject {
     }
 }
 
-/// Operations are listed while they are in progress, and when they have lapsed or failed, and never when they are done.
+/// Operations are listed while they are in progress, lapsed or failed, and never when they are completed.
 pub async fn operations_are_listed_by_their_state(subject: &Subject) {
     let operation = operation();
     let [handed_back, lapsed, failed, done, released, standing, other] = [(); 7].map(|()| named(&operation));
@@ -104,7 +104,7 @@ pub async fn operations_are_listed_by_their_state(subject: &Subject) {
     }
 }
 
-/// The age counts from the last claim, to the millisecond.
+/// The age counts from the last claim, in milliseconds.
 pub async fn a_list_has_the_records_that_are_old_enough(subject: &Subject) {
     const AGE: &str = "a list has the records whose last claim is as old as was asked for";
     let operation = operation();
@@ -120,7 +120,7 @@ pub async fn a_list_has_the_records_that_are_old_enough(subject: &Subject) {
     subject.lists(request(LAPSE), [], AGE).await;
 }
 
-/// Pages follow each other to an end, whatever they may read.
+/// Pages follow each other to an end, whatever their limit.
 pub async fn pages_have_each_record_and_an_end(subject: &Subject) {
     let operation = operation();
     let claims: Vec<_> = (0..25).map(|_| named(&operation)).collect();
@@ -136,7 +136,7 @@ pub async fn pages_have_each_record_and_an_end(subject: &Subject) {
     expect("each page reads something", subject.page(&nothing).await.read <= u64::from(MAX_READS), true);
 }
 
-/// A cursor that the store has not made is a permanent error.
+/// A cursor from elsewhere is a permanent error.
 pub async fn a_cursor_of_nobody_is_refused(subject: &Subject) {
     let list = subject.list.as_ref().expect("the subject lists");
     for text in ["", "nothing", "[1]"] {
@@ -148,7 +148,8 @@ pub async fn a_cursor_of_nobody_is_refused(subject: &Subject) {
     }
 }
 
-/// Lists that run beside claims and settles fail nothing. When those are over, exactly what is open is listed.
+/// Lists that run simultaneously with claims and settles fail nothing. When those are over, exactly the open operations
+/// are listed.
 pub async fn what_completes_meanwhile_is_not_listed_afterwards(subject: &Subject) {
     let operation = operation();
     let claims: Vec<_> = (0..12).map(|_| named(&operation)).collect();

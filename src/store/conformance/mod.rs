@@ -1,6 +1,6 @@
 //! The conformance suite, which every store must pass (feature `conformance`).
 //!
-//! [`conformance_tests!`](crate::conformance_tests) makes one test of each check:
+//! [`conformance_tests!`](crate::conformance_tests) generates one test per check:
 //!
 //! ```
 //! use lambda_once::{clock::{ManualClock, Timestamp}, store::{conformance::Subject, memory::MemoryStore}};
@@ -13,10 +13,10 @@
 //! # fn main() {}
 //! ```
 //!
-//! Every check draws keys of its own, so all may run on one table at once. A check panics where the store breaks the
-//! contract: it names the rule, by its label in `docs/internals/protocol.md` where it has one, what was expected, and what was found.
-//! Races are run ten times each; the environment variable `CONFORMANCE_ROUNDS` sets another number. The list of checks grows
-//! with the contract; it is not covered by semantic versioning.
+//! Every check uses distinct keys, so all may run on one table simultaneously. A check panics if the store breaks the
+//! contract. The message names the rule, by its label in `docs/internals/protocol.md` if it has one, the expectation,
+//! and the actual result. Races are run ten times each. The environment variable `CONFORMANCE_ROUNDS` sets a different
+//! number. The list of checks grows with the contract and is not covered by semantic versioning.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ mod orders;
 mod releases;
 mod settles;
 
-/// The checks, for [`conformance_tests!`](crate::conformance_tests) alone.
+/// The checks, only for [`conformance_tests!`](crate::conformance_tests).
 #[doc(hidden)]
 pub mod checks {
     pub use super::{
@@ -48,10 +48,10 @@ pub mod checks {
     };
 }
 
-/// One test a check. The expression makes a [`Subject`]; it may await. `amendments:` before it makes those of a store that
-/// [amends](crate::store::amend) records, for a subject [with amendments](crate::store::conformance::Subject::with_amendments).
-/// `listing:` makes those of a store that [lists](crate::store::listing) them, for a subject
-/// [with lists](crate::store::conformance::Subject::with_lists).
+/// Generates one test per check. The expression creates a [`Subject`] and may await. With the prefix `amendments:` the
+/// checks are those of a store that [amends](crate::store::amend) records, for a subject [with
+/// amendments](crate::store::conformance::Subject::with_amendments). With `listing:` they are those of a store that
+/// [lists](crate::store::listing) records, for a subject [with lists](crate::store::conformance::Subject::with_lists).
 #[macro_export]
 macro_rules! conformance_tests {
     ($subject:expr) => {
@@ -150,11 +150,11 @@ macro_rules! conformance_tests {
     };
 }
 
-/// The lease of the claims that the checks make.
+/// The lease of the checks' claims.
 const LEASE: Duration = Duration::from_secs(2);
 /// Their skew margin.
 const MARGIN: Duration = Duration::from_millis(500);
-/// How long their records stay.
+/// The retention of their records.
 const RETENTION: Duration = Duration::from_secs(60);
 
 type Advance = dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync;
@@ -167,7 +167,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A store that reads `clock`.
+    /// Creates a subject whose store reads `clock`.
     pub fn new(store: impl Store, clock: ManualClock) -> Self {
         Self::with_time(store, move |time| {
             clock.advance(time);
@@ -175,7 +175,7 @@ impl Subject {
         })
     }
 
-    /// A store with a clock of its own. `advance` lets that much time pass; sleeping will do.
+    /// Creates a subject whose store has its own clock. `advance` lets that much time pass, for example by sleeping.
     pub fn with_time(
         store: impl Store,
         advance: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,
@@ -183,14 +183,14 @@ impl Subject {
         Self { store: Arc::new(store), amend: None, list: None, advance: Box::new(advance) }
     }
 
-    /// The same, whose records `store` amends: the same store, or another one on the same records.
+    /// Adds the store that amends the records: the same store, or another one on the same records.
     #[must_use]
     pub fn with_amendments(mut self, store: impl Amend) -> Self {
         self.amend = Some(Arc::new(store));
         self
     }
 
-    /// The same, whose records `store` lists: the same store, or another one on the same records.
+    /// Adds the store that lists the records: the same store, or another one on the same records.
     #[must_use]
     pub fn with_lists(mut self, store: impl List) -> Self {
         self.list = Some(Arc::new(store));
@@ -214,7 +214,7 @@ impl Subject {
         }
     }
 
-    /// A grant over a claim that ended without an outcome.
+    /// Expects a grant over a claim that ended without an outcome.
     async fn took_over(&self, request: &ClaimRequest) -> Grant {
         let grant = self.granted(request).await;
         expect("C8: a claim over an INPROGRESS record took over", grant.prior_status, Some(Status::InProgress));
@@ -230,7 +230,7 @@ impl Subject {
         }
     }
 
-    /// The lease and the attempts of the claim that stands in the way.
+    /// Expects the operation to be in progress, and returns the lease and the attempts of the blocking claim.
     async fn in_progress(&self, request: &ClaimRequest, when: &str) -> (Option<Timestamp>, u64) {
         match self.refused(request).await {
             Refusal::InProgress { lease_until, attempt } => (lease_until, attempt),
@@ -249,7 +249,8 @@ impl Subject {
         }
     }
 
-    /// The result of a completed operation. Its record is the one on record, as far as a replay depends on it.
+    /// Expects a completed operation and returns its result. The returned record equals the stored one, as far as a
+    /// replay depends on it.
     async fn completed(&self, request: &ClaimRequest) -> StoredResult {
         match self.refused(request).await {
             Refusal::Completed(record) => self.replayed(request, *record, Status::Completed).await,
@@ -257,7 +258,7 @@ impl Subject {
         }
     }
 
-    /// The failure of a failed operation, as [`completed`](Self::completed).
+    /// Expects a failed operation and returns its failure, like [`completed`](Self::completed).
     async fn failed(&self, request: &ClaimRequest) -> StoredResult {
         match self.refused(request).await {
             Refusal::Failed(record) => self.replayed(request, *record, Status::Failed).await,
@@ -289,20 +290,20 @@ impl Subject {
         only(self.store.settle(&[settle_request(request, settlement)]).await)
     }
 
-    /// A settle that changes the record, as its claim holds that.
+    /// Settles a claim that holds the record, and expects a change.
     async fn done(&self, request: &ClaimRequest, settlement: Settlement) {
         let rule = format!("S1: the holder of a claim may {} it", settlement.as_str());
         expect(&rule, self.settle(request, settlement).await, Settled::Done { found: None });
     }
 
-    /// A settle that changes nothing, as the record is another's.
+    /// Settles a claim that has lost the record, and expects no change.
     async fn lost(&self, request: &ClaimRequest, settlement: Settlement, current: Option<Record>) {
         let rule = format!("S3: what another claim holds or has decided cannot be changed ({})", settlement.as_str());
         let lost = Settled::LeaseLost { current: current.map(Box::new) };
         expect(&rule, self.settle(request, settlement).await, lost);
     }
 
-    /// The lease of a claim that is renewed.
+    /// Renews a claim and returns its lease.
     async fn renewed(&self, request: &ClaimRequest, renew: Settlement) -> Timestamp {
         match self.settle(request, renew).await {
             Settled::Renewed { lease_until } => lease_until,
@@ -323,19 +324,19 @@ impl Subject {
     }
 }
 
-/// The answer to the only request of a call.
+/// Returns the result of the only request of a call.
 fn only<T: fmt::Debug>(mut answers: Answers<T>) -> T {
     expect("a call has one answer for each request", answers.len(), 1);
     answers.remove(0).unwrap_or_else(|error| broken("a store that can be reached answers", "Ok(…)", error))
 }
 
-/// Panics unless what was found is what the rule asks for.
+/// Panics unless the rule's expectation is met.
 #[track_caller]
 fn expect<T: PartialEq + fmt::Debug>(rule: &str, found: T, expected: T) {
     assert!(found == expected, "{rule}\n  expected: {expected:?}\n     found: {found:?}");
 }
 
-/// The store breaks a rule.
+/// Panics because the store breaks a rule.
 #[track_caller]
 fn broken(rule: &str, expected: &str, found: impl fmt::Debug) -> ! {
     panic!("{rule}\n  expected: {expected}\n     found: {found:?}")
@@ -363,7 +364,7 @@ fn rounds() -> usize {
         .map_or(10, |rounds| rounds.parse().unwrap_or_else(|_| panic!("CONFORMANCE_ROUNDS is not a number: {rounds}")))
 }
 
-/// A claim on a key of its own.
+/// Returns a claim on a new key.
 fn new_claim() -> ClaimRequest {
     ClaimRequest {
         key: KeyHash::from_bytes(random()),
@@ -380,12 +381,12 @@ fn new_claim() -> ClaimRequest {
     }
 }
 
-/// A claim by somebody else on the same operation.
+/// Returns another owner's claim on the same operation.
 fn rival(claim: &ClaimRequest) -> ClaimRequest {
     ClaimRequest { owner: owner(), ..claim.clone() }
 }
 
-/// The same key, used for something else.
+/// Returns a claim that uses the same key with a different payload.
 fn misuse(claim: &ClaimRequest) -> ClaimRequest {
     ClaimRequest { fingerprint: Some(Fingerprint::from_bytes([2; 32])), ..rival(claim) }
 }
@@ -416,5 +417,5 @@ const HAND_BACK: Settlement = Settlement::HandBack;
 
 const A_MILLISECOND: Duration = Duration::from_millis(1);
 
-/// Past the lease and the margin, whatever is rounded.
+/// A time after the lease and the margin, with any rounding.
 const LAPSE: Duration = Duration::from_millis(2_501);

@@ -1,4 +1,4 @@
-//! Checks of operations in order.
+//! Checks of ordered operations.
 
 use futures_util::future::join_all;
 
@@ -15,14 +15,14 @@ impl Entity {
         Self(KeyHash::from_bytes(random()))
     }
 
-    /// A claim on an operation of its own.
+    /// Returns a claim on a new operation.
     pub(super) fn claim(&self, sequence: impl Into<Sequence>) -> ClaimRequest {
         let claim = new_claim();
         let order = Order { sequence: sequence.into(), retention: RETENTION };
         ClaimRequest { key: KeyHash::ordered(&self.0, &claim.key), order: Some(order), ..claim }
     }
 
-    /// A completed operation.
+    /// Completes a new operation.
     pub(super) async fn completed(&self, subject: &Subject, sequence: u64) -> ClaimRequest {
         let claim = self.claim(sequence);
         subject.granted(&claim).await;
@@ -30,7 +30,7 @@ impl Entity {
         claim
     }
 
-    /// An operation whose lease has ended without a settle.
+    /// Claims a new operation and lets its lease end without a settle.
     pub(super) async fn abandoned(&self, subject: &Subject, sequence: u64) -> ClaimRequest {
         let claim = self.claim(sequence);
         subject.granted(&claim).await;
@@ -49,15 +49,15 @@ impl Subject {
         expect("G1: an operation at or below the newest one is superseded", self.refused(claim).await, superseded);
     }
 
-    /// A claim that waits for its entity, until the end of a lease if one is known.
+    /// Expects a claim to wait for its entity, until the end of a lease if one is known.
     pub(super) async fn waits(&self, claim: &ClaimRequest, lease_until: Option<Timestamp>, when: &str) {
         let (found, _) = self.in_progress(claim, when).await;
         expect(&format!("G2: {when}, a claim is told the lease of the entity's holder"), found, lease_until);
     }
 }
 
-/// A store that keeps no order answers requests with an order by a permanent error, and changes nothing. One that does grants
-/// the first.
+/// A store without support for orders returns a permanent error for requests with an order, and changes nothing. A
+/// store with support grants the first one.
 pub async fn a_store_orders_or_refuses_to(subject: &Subject) {
     let claim = Entity::new().claim(1_u64);
     if subject.orders() {
@@ -72,7 +72,7 @@ pub async fn a_store_orders_or_refuses_to(subject: &Subject) {
     subject.unchanged(claim.key, None, RULE).await;
 }
 
-/// The record of an ordered operation says where it stands, and that of another does not.
+/// The record of an ordered operation contains its sequence, and that of another operation does not.
 pub async fn an_ordered_record_says_its_sequence(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -88,7 +88,7 @@ pub async fn an_ordered_record_says_its_sequence(subject: &Subject) {
     expect(RULE, subject.record(claim.key, "a claim").await.sequence, None);
 }
 
-/// An operation at or below the newest one that was completed is superseded. What is done itself is replayed.
+/// An operation at or below the newest completed one is superseded. A completed operation is replayed.
 pub async fn an_older_operation_is_superseded(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -106,7 +106,7 @@ pub async fn an_older_operation_is_superseded(subject: &Subject) {
     subject.granted(&Entity::new().claim(1_u64)).await;
 }
 
-/// Sequences are compared as numbers, in all of their 64 digits.
+/// Sequences are compared as numbers, with all of their 64 digits.
 pub async fn sequences_are_compared_as_numbers(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -146,7 +146,8 @@ pub async fn an_entity_has_one_holder(subject: &Subject) {
     subject.waits(&entity.claim(6_u64), Some(grant.lease_until), "within the margin after its holder's lease").await;
 }
 
-/// Of many claims on one entity at once one is granted at most, whether it is new or its holder's lease has passed.
+/// Of many simultaneous claims on one entity at most one is granted, whether the entity is new or its holder's lease
+/// has passed.
 pub async fn of_many_claims_on_an_entity_exactly_one_is_granted(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -162,7 +163,7 @@ pub async fn of_many_claims_on_an_entity_exactly_one_is_granted(subject: &Subjec
         });
         let answers = join_all(tasks.collect::<Vec<_>>()).await;
         let answers = answers.into_iter().map(|answer| answer.expect("no panic"));
-        // A store may give way to others for a while: then it says so.
+        // A store may give way to others for a while, and must report that.
         let granted = answers.filter(|answer| matches!(answer, Ok(Claimed::Granted(_)))).count();
         if granted > 1 {
             broken("G2: one claim at a time holds an entity", "one grant at most", granted);
@@ -170,7 +171,7 @@ pub async fn of_many_claims_on_an_entity_exactly_one_is_granted(subject: &Subjec
     }
 }
 
-/// A failure or a release raises nothing: what is older may run.
+/// A failure or a release raises nothing: older operations may run.
 pub async fn only_a_completion_supersedes(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -203,7 +204,7 @@ pub async fn a_late_settle_frees_nothing(subject: &Subject) {
         return;
     }
     for settlement in [complete("1"), fail("1"), RELEASE] {
-        // While the late operation is in doubt, and after a newer one has ended that.
+        // While the late operation is in doubt, and after a newer one has ended the doubt.
         for is_in_doubt in [true, false] {
             let entity = Entity::new();
             let late = entity.abandoned(subject, 5).await;
@@ -219,7 +220,7 @@ pub async fn a_late_settle_frees_nothing(subject: &Subject) {
     }
 }
 
-/// A takeover is subject to the order: what is newer is not overwritten by a second run.
+/// A takeover is subject to the order: a second run does not overwrite newer data.
 pub async fn a_superseded_operation_is_not_taken_over(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -234,7 +235,7 @@ pub async fn a_superseded_operation_is_not_taken_over(subject: &Subject) {
     subject.mismatch(&misuse(&lost), "although a newer operation was completed", lapsed).await;
 }
 
-/// A renewal keeps the entity, too. One whose entity was claimed by another is refused.
+/// A renewal keeps the entity, too. It is refused if another claim has taken the entity.
 pub async fn a_renewal_keeps_the_entity(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -253,7 +254,7 @@ pub async fn a_renewal_keeps_the_entity(subject: &Subject) {
     let entity = Entity::new();
     let holder = entity.claim(5_u64);
     subject.granted(&holder).await;
-    // The next claim allows clocks no difference, so it takes the entity while a renewal could still be in time.
+    // The next claim has no skew margin, so it takes the entity while a renewal could still be in time.
     subject.advance(LEASE + A_MILLISECOND).await;
     subject.granted(&ClaimRequest { skew_margin: Duration::ZERO, ..entity.claim(6_u64) }).await;
     match subject.settle(&holder, renew).await {
@@ -262,7 +263,7 @@ pub async fn a_renewal_keeps_the_entity(subject: &Subject) {
     }
 }
 
-/// A mark lives as long as its newest outcome is replayed, whatever writes it later. Then it counts as absent.
+/// A mark is kept as long as its newest outcome is replayed, whatever writes it later. After that it counts as absent.
 pub async fn a_mark_lives_as_long_as_its_outcomes(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -275,7 +276,7 @@ pub async fn a_mark_lives_as_long_as_its_outcomes(subject: &Subject) {
         let order = claim.order.map(|order| Order { retention: Duration::ZERO, ..order });
         ClaimRequest { order, ..claim }
     };
-    // It asks for less, and shortens nothing.
+    // It has a shorter retention, and shortens nothing.
     let next = brief(entity.claim(6_u64));
     subject.granted(&next).await;
     subject.done(&next, RELEASE).await;
@@ -283,11 +284,11 @@ pub async fn a_mark_lives_as_long_as_its_outcomes(subject: &Subject) {
     subject.superseded_by(&entity.claim(4_u64), 5_u64).await;
     subject.advance(4 * second).await;
     entity.completed(subject, 3).await;
-    // Nothing of the old mark is left.
+    // No part of the old mark is left.
     subject.superseded_by(&entity.claim(2_u64), 3_u64).await;
 }
 
-/// A batch may hold ordered operations and others, of one entity and of several: the first of an entity is granted.
+/// A batch may contain ordered operations and others, of one entity and of several: the first of an entity is granted.
 pub async fn a_batch_holds_operations_of_several_entities(subject: &Subject) {
     if !subject.orders() {
         return;

@@ -14,7 +14,7 @@ impl Subject {
         }
     }
 
-    /// Releases a lapsed claim, and nothing else of its record changes.
+    /// Releases a lapsed claim, and expects the rest of its record to be unchanged.
     async fn release(&self, key: KeyHash) {
         let before = self.record(key, "a lapsed claim").await;
         self.amended(key, Amendment::Release, "O7: a lapsed claim is released").await;
@@ -27,8 +27,8 @@ fn refusing(claim: &ClaimRequest) -> ClaimRequest {
     ClaimRequest { takeover: Takeover::Refused, ..rival(claim) }
 }
 
-/// A lapsed claim that is released may be taken over where takeovers are refused: by one claim, which says so. A claim that
-/// stands, one that lapses after it, and another payload are refused as before.
+/// A lapsed claim that is released may be taken over once even if takeovers are refused, and the grant reports the
+/// takeover. A live claim, one that lapses after it, and a different payload are refused as before.
 pub async fn a_released_claim_is_taken_over_once_where_takeover_is_refused(subject: &Subject) {
     let claim = refusing(&new_claim());
     subject.granted(&claim).await;
@@ -58,7 +58,7 @@ pub async fn a_released_claim_is_taken_over_once_where_takeover_is_refused(subje
     subject.replays(&rival(&claim), json("2")).await;
 }
 
-/// The holder that was given up may still complete its operation, as long as nobody has taken it over.
+/// The released holder may still complete its operation, as long as no claim has taken over.
 pub async fn a_release_does_not_end_the_claim_itself(subject: &Subject) {
     let claim = refusing(&new_claim());
     subject.granted(&claim).await;
@@ -68,7 +68,7 @@ pub async fn a_release_does_not_end_the_claim_itself(subject: &Subject) {
     subject.replays(&refusing(&claim), json("1")).await;
 }
 
-/// A claim that a release was for passes it on when it is handed back. Others do not.
+/// The claim that a release was meant for passes it on when it is handed back. Others do not.
 pub async fn a_handed_back_claim_passes_its_release_on(subject: &Subject) {
     let claim = refusing(&new_claim());
     subject.granted(&claim).await;
@@ -82,7 +82,7 @@ pub async fn a_handed_back_claim_passes_its_release_on(subject: &Subject) {
     let taker = refusing(&claim);
     subject.took_over(&taker).await;
     subject.advance(LAPSE).await;
-    // Not by a release: where takeovers are allowed.
+    // Not by a release, because takeovers are allowed.
     let other = rival(&ClaimRequest { takeover: Takeover::Allowed, ..claim.clone() });
     subject.took_over(&other).await;
     subject.done(&other, HAND_BACK).await;
@@ -90,7 +90,7 @@ pub async fn a_handed_back_claim_passes_its_release_on(subject: &Subject) {
     expect("S9: only the claim that a release was for passes it on", abandoned, Refusal::Abandoned { attempt: 6 });
 }
 
-/// The rules of order are asked as of any takeover: a released operation does not take effect after a newer one.
+/// The rules of order apply as for any takeover: a released operation does not take effect after a newer one.
 pub async fn a_released_claim_in_order_keeps_the_order(subject: &Subject) {
     if !subject.orders() {
         return;

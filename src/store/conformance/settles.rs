@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A completed operation answers every later claim with its result, at once and after the lease.
+/// A completed operation replays its result to every later claim, immediately and after the lease.
 pub async fn a_completed_operation_replays_its_result(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -15,7 +15,7 @@ pub async fn a_completed_operation_replays_its_result(subject: &Subject) {
     }
 }
 
-/// A failed operation answers every later claim with its failure.
+/// A failed operation replays its failure to every later claim.
 pub async fn a_failed_operation_replays_its_failure(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -27,7 +27,7 @@ pub async fn a_failed_operation_replays_its_failure(subject: &Subject) {
     }
 }
 
-/// Results come back byte for byte: text, bytes, encoded, none, dropped.
+/// Results are returned byte for byte: text, bytes, encoded, none, dropped.
 pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
     for result in [
         json("\"é😀\\u0000\""),
@@ -45,7 +45,7 @@ pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
     }
 }
 
-/// Results are left out where they are not asked for, and nowhere else.
+/// Results are omitted if they are not requested, and only then.
 pub async fn results_are_left_out_where_they_are_not_asked_for(subject: &Subject) {
     for settlement in [complete("[1]"), fail("{}")] {
         let claim = new_claim();
@@ -65,7 +65,7 @@ pub async fn results_are_left_out_where_they_are_not_asked_for(subject: &Subject
             }
         }
     }
-    // Whether a result was dropped is said in any case.
+    // Whether a result was dropped is always returned.
     let claim = new_claim();
     subject.granted(&claim).await;
     subject.done(&claim, Settlement::complete(StoredResult::DROPPED, RETENTION)).await;
@@ -78,7 +78,7 @@ pub async fn results_are_left_out_where_they_are_not_asked_for(subject: &Subject
     }
 }
 
-/// A result of exactly the size that [`limits`](Store::limits) names is taken.
+/// A result of exactly the maximum size in [`limits`](Store::limits) is accepted.
 pub async fn the_largest_result_fits(subject: &Subject) {
     let size = subject.store.limits().max_result_bytes.min(1 << 20);
     let result = json(&format!("\"{}\"", "x".repeat(size - 2)));
@@ -99,7 +99,7 @@ pub async fn a_released_key_is_free(subject: &Subject) {
     expect("S9: a released key is as if it were new", (grant.attempt, grant.prior_status), (1, None));
 }
 
-/// A settle whose answer was lost is sent again: it succeeds and changes nothing.
+/// A settle that is sent again after a lost response succeeds and changes nothing.
 pub async fn a_settle_sent_again_succeeds(subject: &Subject) {
     for settlement in [complete("1"), fail("1"), RELEASE, HAND_BACK] {
         let claim = new_claim();
@@ -112,7 +112,7 @@ pub async fn a_settle_sent_again_succeeds(subject: &Subject) {
         expect(&rule, shown(again), before.as_ref().map(Record::without_data));
         subject.unchanged(claim.key, before.as_ref(), &rule).await;
     }
-    // A release is done as soon as the key is not in progress under its owner, whoever came after it.
+    // A release is done as soon as the key is not in progress under its owner, whoever holds it then.
     let claim = new_claim();
     subject.granted(&claim).await;
     subject.settle(&claim, RELEASE).await;
@@ -120,7 +120,7 @@ pub async fn a_settle_sent_again_succeeds(subject: &Subject) {
     subject.granted(&next).await;
     let owner = shown(subject.settle(&claim, RELEASE).await).and_then(|record| record.owner);
     expect("S2: a release that is sent again shows the claim that came after it", owner, Some(next.owner));
-    // The next claim still stands.
+    // The next claim is still live.
     subject.done(&next, complete("1")).await;
 }
 
@@ -154,7 +154,7 @@ pub async fn a_late_holder_changes_nothing(subject: &Subject) {
     }
 }
 
-/// A settle never brings back a record that is gone.
+/// A settle never recreates a deleted record.
 pub async fn a_settle_creates_no_record(subject: &Subject) {
     let renew = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
     for settlement in [complete("1"), fail("1"), renew, RELEASE, HAND_BACK] {
@@ -171,7 +171,7 @@ pub async fn a_settle_creates_no_record(subject: &Subject) {
     }
 }
 
-/// An outcome that is recorded is not replaced by another, not even by its own owner.
+/// A recorded outcome is never replaced, not even by its owner.
 pub async fn an_outcome_is_decided_once(subject: &Subject) {
     for (first, second) in [(complete("1"), fail("2")), (fail("1"), complete("2"))] {
         let claim = new_claim();
@@ -187,7 +187,7 @@ pub async fn an_outcome_is_decided_once(subject: &Subject) {
     }
 }
 
-/// A claim that took over is handed back: the next one takes over at once, and knows it.
+/// A claim that took over is handed back. The next one takes over immediately, and reports it.
 pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -207,9 +207,9 @@ pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
     subject.replays(&rival(&claim), json("2")).await;
 }
 
-/// A claim and its release arrive a second time, after another claim of the key has come and lapsed: the claim takes over
-/// from that, and its old release, which knows nothing of it, leaves the record. The next claim still learns of the
-/// outcome that was lost.
+/// A claim and its release arrive a second time, after another claim of the key has come and lapsed. The claim takes
+/// over from that one, and its old release, which was sent without a takeover, leaves the record. The next claim still
+/// learns of the lost outcome.
 pub async fn a_late_release_does_not_forget_a_takeover(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -225,7 +225,7 @@ pub async fn a_late_release_does_not_forget_a_takeover(subject: &Subject) {
     subject.took_over(&rival(&claim)).await;
 }
 
-/// A renewed claim stands for another lease, and its record with it.
+/// A renewal extends the claim by another lease, and its record with it.
 pub async fn a_renewed_claim_stands_longer(subject: &Subject) {
     let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };
     let grant = subject.granted(&claim).await;
@@ -241,8 +241,8 @@ pub async fn a_renewed_claim_stands_longer(subject: &Subject) {
     subject.done(&claim, complete("1")).await;
 }
 
-/// A late copy of an older renewal, with a shorter lease, finds the newer one applied: it lowers neither the lease nor the
-/// expiration, and is answered by the lease on record.
+/// A late copy of an older renewal, with a shorter lease, finds the newer one applied. It lowers neither the lease nor
+/// the expiration, and returns the recorded lease.
 pub async fn a_late_renewal_shortens_nothing(subject: &Subject) {
     let renew = |lease, retention| Settlement::Renew { lease, skew_margin: MARGIN, retention };
     let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };
@@ -252,7 +252,7 @@ pub async fn a_late_renewal_shortens_nothing(subject: &Subject) {
     let record = subject.record(claim.key, "a renewed claim").await;
     expect("L5: a renewal is answered by the lease on record", Some(newer), record.lease_until);
     for (lease, retention) in [(LEASE, Duration::ZERO), (10 * LEASE, Duration::ZERO), (LEASE, RETENTION)] {
-        // With a clock that goes on by itself an equal lease may end a little later.
+        // With a running clock an equal lease may end a little later.
         let renewed = subject.renewed(&claim, renew(lease, retention)).await;
         let after = subject.record(claim.key, "a renewed claim").await;
         expect("L5: a renewal is answered by the lease on record", after.lease_until, Some(renewed));
@@ -260,7 +260,7 @@ pub async fn a_late_renewal_shortens_nothing(subject: &Subject) {
             broken(NOT_LOWERED, &format!("at least {record:?}"), after);
         }
     }
-    // What asks for more of one and less of the other gets the more.
+    // A renewal with more of one and less of the other raises only the one.
     subject.renewed(&claim, renew(20 * LEASE, Duration::ZERO)).await;
     let longer = subject.record(claim.key, "a renewed claim").await;
     if longer.lease_until <= record.lease_until || longer.expiration < record.expiration {
@@ -277,7 +277,8 @@ pub async fn a_late_renewal_shortens_nothing(subject: &Subject) {
     subject.done(&claim, complete("1")).await;
 }
 
-/// A renewal that arrives when others may take over is refused, although nobody has: its holder must have stopped.
+/// A renewal that arrives when others may take over is refused, even if no claim has, because its holder must have
+/// stopped.
 pub async fn a_renewal_after_the_lease_and_the_margin_revives_nothing(subject: &Subject) {
     let renew = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
     let claim = new_claim();
@@ -289,8 +290,8 @@ pub async fn a_renewal_after_the_lease_and_the_margin_revives_nothing(subject: &
     subject.took_over(&rival(&claim)).await;
 }
 
-/// A record expires no earlier than its retention, nor a standing one within its lease and the margin: what is rounded is
-/// rounded up.
+/// A record expires no earlier than its retention, and a live claim's not before the lease and the margin have passed.
+/// Rounding is always up.
 pub async fn a_record_expires_no_earlier_than_its_retention(subject: &Subject) {
     let expires_after = |record: &Record, from: Timestamp, stays: Duration| {
         if record.expiration.map(Timestamp::from_seconds) < Some(from.after(stays)) {
@@ -319,7 +320,7 @@ pub async fn a_record_expires_no_earlier_than_its_retention(subject: &Subject) {
     }
 }
 
-/// The record that stood in the way of a settle that is done, without the data of its result.
+/// Returns the record that a settle without a change found, without the data of its result.
 fn shown(answer: Settled) -> Option<Record> {
     match answer {
         Settled::Done { found } => found.map(|record| record.without_data()),

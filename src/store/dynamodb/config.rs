@@ -1,4 +1,4 @@
-//! Builds a store: its settings, and the SDK's configuration for its client.
+//! Builds a store from its settings, and the SDK configuration for its client.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::{
 use crate::error::Error;
 
 const TABLE_VARIABLE: &str = "IDEMPOTENCY_TABLE";
-/// It takes precedence over the endpoint of all services.
+/// The variable that takes precedence over the endpoint of all services.
 /// <https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html>
 #[cfg(any(feature = "ring", feature = "aws-lc"))]
 const ENDPOINT_VARIABLE: &str = "AWS_ENDPOINT_URL_DYNAMODB";
@@ -25,26 +25,26 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(3);
 const SDK_ATTEMPTS: u32 = 2;
 
-/// How many keys a request to DynamoDB holds.
+/// The number of keys in a request to DynamoDB.
 ///
-/// [`Auto`](Self::Auto) chooses what takes fewer requests, then what costs less money, then what takes less CPU. For one
-/// key both shapes take one request where it is new, and one to settle; where it is not, a single request brings the item
-/// that is in the way, and a batch takes another one to read it. For several keys a batch takes fewer anyway.
+/// [`Auto`](Self::Auto) minimizes the number of requests, then the cost, then CPU time. For one new key both forms take
+/// one request to claim and one to settle. For an existing key, a single request returns the blocking item, and a batch
+/// takes another one to read it. For several keys a batch always takes fewer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Calls {
-    /// One key alone: one `UpdateItem`, `DeleteItem` or `GetItem`. Several at once: [`Batched`](Self::Batched).
+    /// One key: one `UpdateItem`, `DeleteItem` or `GetItem`. Several keys: [`Batched`](Self::Batched).
     #[default]
     Auto,
-    /// Always one key.
+    /// Always one key per request.
     Single,
-    /// Always up to 25 keys in one `BatchExecuteStatement`. What DynamoDB does not take in a batch is sent key by key;
-    /// where the role lacks the permission, or the endpoint does not know the operation, everything is from then on. Each
-    /// cause is logged once.
+    /// Always up to 25 keys in one `BatchExecuteStatement`. Statements that DynamoDB does not accept in a batch are
+    /// sent key by key. If the role lacks the permission, or the endpoint does not support the operation, all later
+    /// ones are too. Each cause is logged once.
     Batched,
 }
 
-/// Builds a [`DynamoDbStore`] on a table of another shape.
+/// Builds a [`DynamoDbStore`] with settings other than the defaults.
 ///
 /// # Defaults
 ///
@@ -55,7 +55,7 @@ pub enum Calls {
 /// | [`sort_key`](Self::sort_key) | none |
 /// | [`calls`](Self::calls) | [`Calls::Auto`] |
 /// | [`listing_index`](Self::listing_index) | none |
-/// | [`home_region`](Self::home_region) | none: claims are made in whichever Region the client is |
+/// | [`home_region`](Self::home_region) | none: claims are made in the Region of the client |
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Config {
@@ -67,7 +67,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// For the table of this name.
+    /// Creates the configuration for the table of this name.
     pub fn new(table: impl Into<String>) -> Self {
         Self {
             schema: Schema::new(table.into()),
@@ -78,7 +78,7 @@ impl Config {
         }
     }
 
-    /// For the table that the environment variable `IDEMPOTENCY_TABLE` names.
+    /// Creates the configuration for the table named by the environment variable `IDEMPOTENCY_TABLE`.
     ///
     /// # Errors
     ///
@@ -90,78 +90,80 @@ impl Config {
         }
     }
 
-    /// Other names of attributes.
+    /// Sets the names of the attributes.
     pub fn attributes(mut self, names: AttributeNames) -> Self {
         self.schema.names = names;
         self
     }
 
-    /// What the partition key begins with, before the hash.
+    /// Sets the prefix of the partition key, before the hash.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.schema.key_prefix = prefix.into();
         self
     }
 
-    /// For a table with a sort key: its name and a constant value. The hash stays in the partition key, so that the load
-    /// is spread.
+    /// Sets the name of the table's sort key and its constant value. The hash stays in the partition key, so that the
+    /// load is spread.
     pub fn sort_key(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.schema.sort_key = Some((name.into(), value.into()));
         self
     }
 
-    /// Records that a function with AWS Powertools recognizes, in place of the library's own: see [`Powertools`].
+    /// Uses records that a function with AWS Powertools recognizes, instead of the native format. See [`Powertools`].
     ///
-    /// The function's prefix replaces the [`key_prefix`](Self::key_prefix). With a [`sort_key`](Self::sort_key) (Powertools'
-    /// `sort_key_attr`), the hash stands in that, and its constant in the partition key (`static_pk_value`).
+    /// The function's prefix replaces the [`key_prefix`](Self::key_prefix). With a [`sort_key`](Self::sort_key)
+    /// (Powertools' `sort_key_attr`), the sort key contains the hash, and the partition key the constant
+    /// (`static_pk_value`).
     ///
-    /// The store is for one operation: its name is not in Powertools' keys, nor is a tenant. So an engine refuses
-    /// ([`Config`](crate::ErrorKind::Config)) a second operation, multi-tenant functions, and the HTTP layer, whose keys are
-    /// those of callers. Powertools knows no outcome but success. So a permanent failure is released and may run again, and
-    /// operations that are in order, or say that they are superseded, are refused.
+    /// The store is for one operation, because Powertools' keys contain neither the operation's name nor a tenant. So
+    /// an engine refuses ([`Config`](crate::ErrorKind::Config)) a second operation, multi-tenant functions, and the
+    /// HTTP layer, whose keys belong to callers. Powertools has success as its only outcome. So a permanent failure is
+    /// released and may run again, and operations that are ordered or superseded are refused.
     #[cfg(feature = "powertools")]
     pub fn powertools(mut self, function: Powertools) -> Self {
         self.powertools = Some(function);
         self
     }
 
-    /// How many keys a request holds.
+    /// Sets the number of keys in a request.
     pub fn calls(mut self, calls: Calls) -> Self {
         self.calls = calls;
         self
     }
 
-    /// Sets whether [lists](crate::store::listing) use a global secondary index named `open`, which holds the records without a success:
-    /// its partition key is the attribute [`open`](AttributeNames::open) (a string), its sort key `claimed_at` (a number), and it
-    /// projects the keys alone. A claim writes the attribute, and a completion removes it. So each operation takes one more write unit
-    /// for its claim, and one for its completion. It is off by default. [`create_table`](DynamoDbStore::create_table) creates the index.
+    /// Sets whether [lists](crate::store::listing) use a global secondary index named `open`, which contains the
+    /// records without a success. Its partition key is the attribute [`open`](AttributeNames::open) (a string), its
+    /// sort key is `claimed_at` (a number), and it projects only the keys. A claim writes the attribute, and a
+    /// completion removes it, so each operation takes one more write unit for its claim and one for its completion. It
+    /// is off by default. [`create_table`](DynamoDbStore::create_table) creates the index.
     ///
-    /// A list then reads these records alone, of one operation the oldest claim first. It contains records that were claimed since the
-    /// setting is on. An entry reaches the index within moments. Each entry is checked against its record, so that a list has no
-    /// operation that is done.
+    /// A list then reads only these records, and for one operation starts with the oldest claim. It contains records
+    /// that were claimed after the setting was enabled. An entry reaches the index within moments. Each entry is
+    /// checked against its record, so a list contains no completed operation.
     pub fn listing_index(mut self, enabled: bool) -> Self {
         self.schema.has_listing_index = enabled;
         self
     }
 
-    /// Sets the only Region in which claims are made, such as `eu-central-1`; for a global table.
+    /// Sets the only Region in which claims are made, such as `eu-central-1`, for a global table.
     ///
-    /// Replicas do not exclude each other's claims: each Region decides by itself, and the last writer wins. So a store whose client
-    /// is for another Region refuses every claim, without a call, by an error of the kind
-    /// [`Config`](crate::ErrorKind::Config): nothing runs there, nothing is replayed, and what a queue delivers is reported as
-    /// failed. Reads pass. The same configuration can thus be deployed to all Regions. `docs/dynamodb.md` in the repository
-    /// describes a failover.
+    /// Replicas do not exclude each other's claims. Each Region decides by itself, and the last writer wins. So a store
+    /// whose client is for a different Region refuses every claim without a call, with an error of the kind
+    /// [`Config`](crate::ErrorKind::Config). Nothing runs or is replayed there, and deliveries from queues are reported
+    /// as failed. Reads are allowed. The same configuration can thus be deployed to all Regions. `docs/dynamodb.md` in
+    /// the repository describes a failover.
     pub fn home_region(mut self, region: impl Into<String>) -> Self {
         self.home_region = Some(region.into());
         self
     }
 
-    /// The store, with a client of the caller's.
+    /// Builds the store with the caller's client.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is a [`home_region`](Self::home_region) and the client has no Region; if
-    /// a name, or the sort key's value, is empty, or if a name occurs twice,
-    /// contains a quotation mark, or begins with `#` or `:`; or if the prefix of [`Powertools`] is empty, or they are to have a
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if there is a [`home_region`](Self::home_region) and the client
+    /// has no Region; if a name, or the sort key's value, is empty, or if a name occurs twice, contains a quotation
+    /// mark, or begins with `#` or `:`; or if the prefix of [`Powertools`] is empty, or they are combined with a
     /// [`listing_index`](Self::listing_index).
     #[cfg_attr(not(feature = "powertools"), expect(unused_mut, reason = "nothing is left to be set"))]
     pub fn build(mut self, client: Client) -> Result<DynamoDbStore, Error> {
@@ -177,11 +179,11 @@ impl Config {
         Ok(DynamoDbStore::from_parts(client, self.schema, self.calls, home))
     }
 
-    /// The store, with a client as [`DynamoDbStore::from_env`] makes it. Needs the feature `ring` or `aws-lc`.
+    /// Builds the store with a client like that of [`DynamoDbStore::from_env`]. Needs the feature `ring` or `aws-lc`.
     ///
     /// # Errors
     ///
-    /// As of [`build`](Self::build).
+    /// Those of [`build`](Self::build).
     #[cfg(any(feature = "ring", feature = "aws-lc"))]
     pub async fn load(self) -> Result<DynamoDbStore, Error> {
         self.schema.check()?;
@@ -192,15 +194,16 @@ impl Config {
         Ok(store)
     }
 
-    /// The SDK's configuration from the environment, with the timeouts and the retries that suit the store. TLS uses ring or
-    /// AWS-LC, by the feature `ring` or `aws-lc`, and ring if both are enabled. A client of another table, or of another service,
-    /// may be built from it too.
+    /// Returns the SDK configuration from the environment, with timeouts and retries for the store. TLS uses ring or
+    /// AWS-LC, by the feature `ring` or `aws-lc`, and ring if both are enabled. It is also suitable for clients of
+    /// other tables or services.
     #[cfg(any(feature = "ring", feature = "aws-lc"))]
     pub async fn sdk_config() -> SdkConfig {
         Self::sdk_config_with(http_client()).await
     }
 
-    /// The same on an HTTP client of the caller's, which brings its own TLS: it needs neither `ring` nor `aws-lc`.
+    /// Returns the same configuration with the caller's HTTP client, which brings its own TLS. It needs neither `ring`
+    /// nor `aws-lc`.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Classifies errors of the SDK: whether the call may have been applied, and whether another one can help.
+//! Classifies errors of the SDK: whether the call may have been applied, and whether a retry can help.
 
 use std::iter;
 
@@ -36,7 +36,7 @@ where
                 Some(message) => (ErrorKind::Table, ErrorStatus::Temporary, message),
                 None => {
                     let (kind, status) = of_code(code, answer.raw().status().as_u16());
-                    // This names the caller, the action and the table, and nothing of an item.
+                    // The message contains the caller, the action and the table, and nothing of an item.
                     let said = if code == "AccessDeniedException" { said } else { "" };
                     (kind, status, [code, if said.is_empty() { "" } else { ": " }, said].concat())
                 }
@@ -70,11 +70,11 @@ where
 /// The text of the SDK's error for a client without a Region. Its type is not public.
 const NO_REGION: &str = "Missing Region";
 
-/// The place of a store's table, for errors about it.
+/// The location of a store's table, for errors about it.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) table: String,
-    /// The name of the attribute that is the partition key, and that of the sort key if there is one.
+    /// The name of the partition key attribute, and that of the sort key if any.
     pub(super) partition_key: String,
     pub(super) sort_key: Option<String>,
     pub(super) region: Option<String>,
@@ -83,7 +83,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Names the table in the message of an error about it. If it is missing, the message says how to create it.
+    /// Adds the table's name to the message of an error about it. If the table is missing, the message explains how to
+    /// create it.
     fn named_in(self, message: &str, operation: &'static str) -> String {
         let Self { table, partition_key, sort_key, region, endpoint } = self;
         let region = region.as_deref().unwrap_or("no Region");
@@ -95,7 +96,7 @@ impl Place {
             return format!("table `{table}` {place}: {message}");
         }
         let sort_key = sort_key.map_or("no sort key".to_owned(), |name| format!("the sort key `{name}` (String)"));
-        // A transaction names tables of the caller's, too, and DynamoDB does not say which one it misses.
+        // A transaction also contains tables of the caller, and DynamoDB does not report which one is missing.
         let others = if operation == COMMIT { ", or another table of the transaction," } else { "" };
         format!(
             "the table `{table}`{others} does not exist {place}: create it with the partition key `{partition_key}` (String) and \
@@ -104,7 +105,7 @@ impl Place {
     }
 }
 
-/// Whether nobody has credentials, and it is no outage of whoever gives them.
+/// Returns whether there are no credentials, without an outage of their provider.
 fn has_no_credentials<E: std::error::Error + 'static>(error: &SdkError<E, HttpResponse>) -> bool {
     let links = iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source());
     links.into_iter().any(|error| {
@@ -114,18 +115,19 @@ fn has_no_credentials<E: std::error::Error + 'static>(error: &SdkError<E, HttpRe
     })
 }
 
-/// What DynamoDB says of a primary key that is not the table's. It names attributes and types, and holds no value.
+/// DynamoDB's messages about a primary key that differs from the table's. They contain attributes and types, but no
+/// values.
 const KEY_SCHEMA: [&str; 6] = [
     "does not match the schema",
     "Missing the key",
     "Type mismatch for key",
     "mandatory equality on all key attributes",
-    // DynamoDB Local's own.
+    // From DynamoDB Local.
     "One of the required keys was not given a value",
     "The number of conditions on the keys is invalid",
 ];
 
-/// What to say if the table's key is not the one that the store is configured for.
+/// Returns the message if the table's key is not the one that the store is configured for.
 fn key_schema(code: &str, said: &str) -> Option<String> {
     let is_validation = matches!(code, "ValidationException" | "ValidationError");
     if !is_validation || !KEY_SCHEMA.iter().any(|phrase| said.contains(phrase)) {
@@ -142,7 +144,7 @@ pub(super) fn unbuilt(error: BuildError) -> Error {
     Error::new(ErrorKind::Request, ErrorStatus::Permanent, "transaction", message).with_source(error)
 }
 
-/// The error of one statement in an answer that succeeded, or of one write of a transaction that was cancelled.
+/// Returns the error of one statement in a successful response, or of one write of a cancelled transaction.
 pub(super) fn of_statement(
     code: &str,
     said: Option<&str>,

@@ -1,4 +1,4 @@
-//! The HTTP client of the clients that the library makes.
+//! The HTTP client for the library's own DynamoDB clients.
 
 use aws_sdk_dynamodb::config::SharedHttpClient;
 use aws_smithy_http_client::{
@@ -12,7 +12,7 @@ const CRYPTO: CryptoMode = CryptoMode::Ring;
 #[cfg(not(feature = "ring"))]
 const CRYPTO: CryptoMode = CryptoMode::AwsLc;
 
-/// The SDK's own client, but for its TLS: proxies are taken from the environment.
+/// Returns the SDK's default client with the library's TLS. Proxies are taken from the environment.
 pub(super) fn http_client() -> SharedHttpClient {
     aws_smithy_http_client::Builder::new().build_with_connector_fn(|settings, components| {
         let mut connector = ConnectorBuilder::default().tls_provider(tls::Provider::Rustls(CRYPTO));

@@ -14,7 +14,7 @@ use crate::{
 
 pub(super) type Item = HashMap<String, AttributeValue>;
 
-/// What `prior_status` says when the claim replaced no record.
+/// The value of `prior_status` if the claim replaced no record.
 pub(super) const NO_STATUS: &str = "NONE";
 
 pub(super) fn text(value: impl Into<String>) -> AttributeValue {
@@ -25,27 +25,28 @@ pub(super) fn number(value: u64) -> AttributeValue {
     AttributeValue::N(value.to_string())
 }
 
-/// How many attempts an attribute counts: a number that is not negative, rounded down. `None` for anything else.
+/// Returns the number of attempts in an attribute: a non-negative number, rounded down. Returns `None` for anything
+/// else.
 pub(super) fn attempts(value: &AttributeValue) -> Option<u64> {
     let digits = value.as_n().ok()?;
-    // A float becomes the nearest integer that fits.
+    // A float becomes the nearest integer in range.
     digits
         .parse()
         .ok()
         .or_else(|| digits.parse::<f64>().ok().filter(|number| *number >= 0.0).map(|number| number as u64))
 }
 
-/// The version that this library writes into records and marks.
+/// Returns the version that this library writes into records and marks.
 pub(super) fn written_version() -> AttributeValue {
     number(RECORD_VERSION.into())
 }
 
-/// The newest version of records and marks that this library replaces.
+/// Returns the newest version of records and marks that this library replaces.
 pub(super) fn newest_known_version() -> AttributeValue {
     number(NEWEST_KNOWN_VERSION.into())
 }
 
-/// The version of an item's format; 0 if it has none. `None` if it is no number.
+/// Returns the version of an item's format, or 0 if it has none. Returns `None` if it is not a number.
 pub(super) fn version(value: Option<&AttributeValue>) -> Option<u32> {
     let Some(value) = value else { return Some(0) };
     let version: u64 = value.as_n().ok()?.parse().ok()?;
@@ -53,13 +54,13 @@ pub(super) fn version(value: Option<&AttributeValue>) -> Option<u32> {
 }
 
 impl Schema {
-    /// Whether the item counts as absent at `now`, whatever else it holds.
+    /// Returns whether the item counts as absent at `now`, whatever else it contains.
     pub(super) fn is_expired(&self, item: &Item, now: Timestamp) -> bool {
         let expiration = item.get(&self.names.expiration).and_then(|value| value.as_n().ok()?.parse::<f64>().ok());
         expiration.is_some_and(|expiration| expiration <= now.seconds_rounded_down() as f64)
     }
 
-    /// The record that an item holds, with the data of its result or without.
+    /// Converts an item to a record, with or without the data of its result.
     pub(super) fn record(&self, item: &Item, data: ResultData, operation: &'static str) -> Result<Record, Error> {
         let names = &self.names;
         let unknown = |attribute: &str| {
@@ -79,7 +80,7 @@ impl Schema {
             Some(_) => Err(unknown(name)),
         };
         let is_set = |name: &String| item.get(name) == Some(&AttributeValue::Bool(true));
-        // What AWS Powertools may have under these names means something else.
+        // AWS Powertools may use these names with a different meaning.
         let detail = |name: &String| text(name).filter(|_| self.has_details());
         let time = |name: &String| match self.has_details() {
             true => Ok(number(name)?.map(Timestamp::from_millis)),

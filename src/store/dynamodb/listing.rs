@@ -1,4 +1,4 @@
-//! Lists: one `Scan` for each page; with an index for lists queries or a `Scan` of that, and reads of the records that it names.
+//! Lists records with one `Scan` per page. An index for lists is queried or scanned instead, and its records are read.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -78,7 +78,7 @@ impl DynamoDbStore {
         })
     }
 
-    /// Lists the records of one operation by the index, one partition after the other.
+    /// Lists the records of one operation by the index, one partition after another.
     async fn list_operation(&self, request: &ListRequest, operation: &str) -> Result<Page, Error> {
         let (n, aliases) = aliased(&self.schema.names);
         let condition = format!("{} = :open AND {} <= :claimed", n.open, n.claimed_at);
@@ -132,7 +132,8 @@ impl DynamoDbStore {
         })
     }
 
-    /// Reads the records of these keys, and returns those that fit. The index may still name a record that is done by now.
+    /// Reads the records of these keys, and returns the matching ones. The index may still contain a record that is
+    /// completed by now.
     async fn listed(&self, request: &ListRequest, keys: &[KeyHash]) -> Result<Vec<ListedRecord>, Error> {
         let mut listed = Vec::new();
         for (key, answer) in keys.iter().zip(self.read(keys, ResultData::Omit).await) {
@@ -146,7 +147,7 @@ impl DynamoDbStore {
         Ok(listed)
     }
 
-    /// The place after an entry of the index, or at the beginning of a partition.
+    /// Returns the position after an entry of the index, or at the beginning of a partition.
     fn cursor_in(&self, shard: usize, entry: Option<&Item>) -> Result<Cursor, Error> {
         let names = &self.schema.names;
         let part = |name: &str| {
@@ -159,7 +160,7 @@ impl DynamoDbStore {
         text.map(Cursor::new).map_err(|_| Cursor::unreadable())
     }
 
-    /// The partition, and the key in the index, at a place.
+    /// Returns the partition, and the key in the index, at a position.
     fn shard_at(&self, cursor: &Cursor) -> Result<(usize, Option<Item>), Error> {
         let parts: Vec<String> = serde_json::from_str(cursor.as_str()).map_err(|_| Cursor::unreadable())?;
         let names = &self.schema.names;
@@ -176,13 +177,13 @@ impl DynamoDbStore {
         Ok((shard, Some(key.into_iter().chain(entry).collect())))
     }
 
-    /// The key of an item; `None` for a mark, and for an item of somebody else.
+    /// Returns the key of an item, or `None` for a mark or a foreign item.
     fn key_of(&self, item: &Item) -> Option<KeyHash> {
         let id = item.get(&self.schema.names.id)?.as_s().ok()?;
         KeyHash::from_hex(id.strip_prefix(&self.schema.key_prefix)?)
     }
 
-    /// The place after the item of this primary key. Other items of the table may have other sort keys.
+    /// Returns the position after the item with this primary key. Other items of the table may have other sort keys.
     fn cursor(&self, key: &Item) -> Result<Cursor, Error> {
         let part = |name: &str| key.get(name).and_then(|value| value.as_s().ok());
         let parts: Option<Vec<&String>> = self.schema.key_names().map(part).collect();
@@ -190,7 +191,7 @@ impl DynamoDbStore {
         text.map(Cursor::new).ok_or_else(|| Error::config("the table has another primary key than the store's"))
     }
 
-    /// The primary key of the item at a place.
+    /// Returns the primary key of the item at a position.
     fn key_at(&self, cursor: &Cursor) -> Result<Item, Error> {
         let parts: Vec<String> = serde_json::from_str(cursor.as_str()).map_err(|_| Cursor::unreadable())?;
         let names: Vec<&str> = self.schema.key_names().collect();

@@ -1,4 +1,5 @@
-//! The marks of entities: items of their own beside the records, read and written by the rules for operations in order.
+//! Reads and writes the marks of entities, which are separate items beside the records, by the rules for ordered
+//! operations.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue, ConditionCheck, ReturnValuesOnConditionCheckFailure::AllOld, TransactWriteItem, Update,
@@ -16,17 +17,17 @@ use crate::{
     store::{ClaimRequest, FinalStatus, Grant, SettleRequest, Settlement, amend::AmendRequest, ordering, rules},
 };
 
-/// What is known of a mark that is to be written.
+/// The known state of a mark that is to be written.
 #[derive(Clone, Debug)]
 pub(super) enum Seen {
-    /// Nothing. The likeliest state is assumed, and stated in the write's condition: that saves a read.
+    /// Unknown. The likeliest state is assumed, and stated in the write's condition, which saves a read.
     Nothing,
-    /// This item, or none.
+    /// Known: this item, or none.
     Item(Option<Item>),
 }
 
 impl Schema {
-    /// The primary key of an entity's mark. No record has it: the hash is half as long.
+    /// Returns the primary key of an entity's mark. No record has it, because the hash is half as long.
     pub(super) fn mark_key(&self, entity: &Entity) -> Item {
         let id = text(format!("{}{entity}mark", self.key_prefix));
         let sort_key = self.sort_key.as_ref().map(|(name, value)| (name.clone(), text(value)));
@@ -35,7 +36,7 @@ impl Schema {
 
     /// # Errors
     ///
-    /// [`ErrorKind::Format`], temporary, if an attribute holds what this version does not know.
+    /// [`ErrorKind::Format`], temporary, if an attribute has a value that is unknown to this version.
     pub(super) fn mark(&self, entity: &Entity, item: &Item, operation: &'static str) -> Result<Mark, Error> {
         self.known_mark(entity, item).ok_or_else(|| {
             let message = "the mark of an entity holds what this version does not know; finish the deployment";
@@ -100,8 +101,8 @@ impl Schema {
         item
     }
 
-    /// What a claim writes to the mark. Assumed are an entity that nobody holds, older operations, and no doubt. Adds to the
-    /// grant what it says of the mark.
+    /// Returns a claim's write to the mark. If nothing is known, it assumes an entity without a holder, older
+    /// operations, and no doubt. Adds the state of the mark to the grant.
     pub(super) fn claimed_mark(
         &self,
         seen: &Seen,
@@ -139,7 +140,8 @@ impl Schema {
         )
     }
 
-    /// What a settle writes to the mark. Assumed are that its claim holds the entity, older operations, and no doubt.
+    /// Returns a settle's write to the mark. If nothing is known, it assumes that its claim holds the entity, older
+    /// operations, and no doubt.
     pub(super) fn settled_mark(
         &self,
         seen: &Seen,
@@ -189,7 +191,7 @@ impl Schema {
         self.update_mark(&entity, &update, &condition, values)
     }
 
-    /// Returns what the settle of an operator writes to the mark, which was read.
+    /// Returns the write to the mark for an operator's settle. The mark was read.
     pub(super) fn amended_mark(
         &self,
         seen: Option<&Item>,
@@ -204,7 +206,7 @@ impl Schema {
         }
     }
 
-    /// What a commit without a claim before it writes to the mark, which was read.
+    /// Returns the write to the mark for a commit without a claim before it. The mark was read.
     pub(super) fn claimed_and_settled_mark(
         &self,
         seen: &Seen,
@@ -248,8 +250,8 @@ impl Schema {
         Ok(TransactWriteItem::builder().update(write.build().map_err(super::error::unbuilt)?).build())
     }
 
-    /// Replaces the mark, if it still is as it was seen: the new one was made from that. Attributes that this version does not know
-    /// stay.
+    /// Replaces the mark, if it is unchanged since it was read, because the new one depends on it. Attributes that are
+    /// unknown to this version are kept.
     fn put_mark(&self, entity: &Entity, mark: &Mark, seen: Option<&Item>) -> Result<TransactWriteItem, Error> {
         let (condition, mut names, values) = self.as_seen(seen);
         let (mut values, mut sets, mut removed) = (values.unwrap_or_default(), Vec::new(), Vec::new());
@@ -281,7 +283,7 @@ impl Schema {
         Ok(TransactWriteItem::builder().update(write.build().map_err(super::error::unbuilt)?).build())
     }
 
-    /// Leaves the mark, if it still is as it was seen.
+    /// Leaves the mark unchanged, on the condition that it has not changed since it was read.
     fn check_mark(&self, entity: &Entity, seen: Option<&Item>) -> Result<TransactWriteItem, Error> {
         let (condition, names, values) = self.as_seen(seen);
         let check = ConditionCheck::builder()
@@ -294,7 +296,7 @@ impl Schema {
         Ok(TransactWriteItem::builder().condition_check(check.build().map_err(super::error::unbuilt)?).build())
     }
 
-    /// The condition that a mark is as it was seen, in every attribute.
+    /// Returns the condition that every attribute of a mark is unchanged since it was read.
     fn as_seen(&self, seen: Option<&Item>) -> (String, std::collections::HashMap<String, String>, Option<Item>) {
         let Some(item) = seen else {
             let names = [("#id".to_owned(), self.names.id.clone())].into();
@@ -316,7 +318,7 @@ impl Schema {
         (conditions.join(" AND "), names.collect(), (!values.is_empty()).then_some(values))
     }
 
-    /// What stands for the attributes of marks in expressions. No placeholder begins as another one does.
+    /// Returns the placeholders for the attributes of marks in expressions. No placeholder is a prefix of another.
     fn placeholders(&self) -> [(&'static str, &str); 9] {
         let names = &self.names;
         [
@@ -333,7 +335,7 @@ impl Schema {
     }
 }
 
-/// The second half of an operation's key; the first is its entity.
+/// Returns the second half of an operation's key. The first half is its entity.
 fn operation_of(key: &KeyHash) -> String {
     key.to_hex().split_off(32)
 }

@@ -1,27 +1,27 @@
 //! Keeps records in a DynamoDB table.
 //!
-//! One item a key, in the shape that AWS Powertools uses, so that one table can serve both:
+//! It keeps one item per key, in the layout that AWS Powertools uses, so that one table can serve both:
 //!
-//! | attribute | type | what |
+//! | attribute | type | contents |
 //! |---|---|---|
 //! | `id` | S | partition key: a prefix and the hash of the key |
 //! | `status` | S | `INPROGRESS`, `COMPLETED` or `FAILED` |
-//! | `expiration` | N | when the record counts as absent, in seconds since the Unix epoch; the table's TTL attribute |
-//! | `in_progress_expiration` | N | when the lease ends, in milliseconds since the Unix epoch |
+//! | `expiration` | N | time at which the record counts as absent, in seconds since the Unix epoch; the table's TTL attribute |
+//! | `in_progress_expiration` | N | end of the lease, in milliseconds since the Unix epoch |
 //! | `data` | S, B or M | the result: JSON text, the same compressed by DEFLATE, or a map of `codec` (S) and `bytes` (B), as a codec has encoded it |
 //! | `validation` | S | the fingerprint of the payload |
 //! | `owner` | S | the token of the claim |
-//! | `attempt` | N | how often the record was granted |
+//! | `attempt` | N | number of grants of the record |
 //! | `prior_status` | S | the status that the last claim replaced; `NONE` for none |
-//! | `result_dropped` | BOOL | whether there was a result that is not kept |
-//! | `superseded` | BOOL | whether the handler has found the operation superseded by a newer one |
+//! | `result_dropped` | BOOL | whether there was a result that is not stored |
+//! | `superseded` | BOOL | whether the handler reported that a newer operation supersedes this one |
 //! | `v` | N | the version of this format |
 //! | `open` | S | the record's partition in the index for lists; only with [`Config::listing_index`]. A completion removes it, unless its process has no such setting: lists then skip the entry |
 //!
-//! For one key, a claim is one `UpdateItem` whose condition holds all the rules by which a record may be replaced; when it fails, the
-//! answer brings the item, so nothing has to be read. A settle is one `UpdateItem` or `DeleteItem` that is conditional on
-//! the owner and on INPROGRESS. For several keys at once, [`Calls`] says whether they share requests: up to 25 keys then
-//! take one `BatchExecuteStatement` to claim where all are new, two where the others are done, three where some are
+//! For one key, a claim is one `UpdateItem` whose condition contains all rules for replacing a record. If it fails, the
+//! response contains the item, so no read is needed. A settle is one `UpdateItem` or `DeleteItem` that is conditional
+//! on the owner and on INPROGRESS. For several keys together, [`Calls`] sets whether they share requests. Up to 25 keys
+//! then take one `BatchExecuteStatement` to claim if all are new, two if the others are completed, three if some are
 //! taken over, and one to settle.
 //!
 //! Permissions needed on the table: `dynamodb:UpdateItem`, `dynamodb:DeleteItem`, `dynamodb:GetItem`,
@@ -75,7 +75,7 @@ use schema::Schema;
 pub use single::Writes;
 use single::{Expressions, by_entity, side_by_side};
 
-/// Records in a DynamoDB table.
+/// Keeps records in a DynamoDB table.
 ///
 /// ```no_run
 /// # async fn init() -> Result<(), lambda_once::Error> {
@@ -87,7 +87,7 @@ use single::{Expressions, by_entity, side_by_side};
 /// # Ok(()) }
 /// ```
 ///
-/// Cheap to clone; clones share the client.
+/// Cheap to clone. Clones share the client.
 #[derive(Clone)]
 pub struct DynamoDbStore {
     client: Client,
@@ -97,26 +97,27 @@ pub struct DynamoDbStore {
     fallbacks: Arc<Fallbacks>,
     calls: Calls,
     home: Home,
-    /// The endpoint that the environment configures, for errors; `None` for that of the Region, or if it is not known.
+    /// The endpoint that the environment configures, for errors. `None` for that of the Region, or if unknown.
     endpoint: Option<Arc<str>>,
     clock: Arc<dyn Clock>,
     id: StoreId,
 }
 
 impl DynamoDbStore {
-    /// A store on `table` with a client of the caller's.
+    /// Creates a store on `table` with the caller's client.
     ///
-    /// The client should have an attempt and an operation timeout, and few attempts: the SDK has no timeouts of its own
-    /// beyond the one for connecting, and the engine retries by itself. [`Config::sdk_config_with`] sets both as
+    /// The client should have an attempt and an operation timeout, and few attempts, because the SDK's only default
+    /// timeout is the one for connecting, and the engine has its own retries. [`Config::sdk_config_with`] sets both as
     /// [`from_env`](Self::from_env) does.
     pub fn new(client: Client, table: impl Into<String>) -> Self {
         Self::from_parts(client, Schema::new(table.into()), Calls::default(), Home::Anywhere)
     }
 
-    /// A store on the table that the environment variable `IDEMPOTENCY_TABLE` names, with a client made of the
-    /// environment's region, credentials and endpoint: an attempt takes at most 1 s, a call at most 3 s and two attempts.
+    /// Creates a store on the table named by the environment variable `IDEMPOTENCY_TABLE`, with a client for the
+    /// environment's region, credentials and endpoint. An attempt takes at most 1 s, a call at most 3 s and two
+    /// attempts.
     ///
-    /// Needs the feature `ring` (default) or `aws-lc`. Without them the store is built on a client of the caller's, by
+    /// Needs the feature `ring` (default) or `aws-lc`. Without them, build the store with the caller's client, by
     /// [`new`](Self::new) or [`Config::build`].
     ///
     /// # Errors
@@ -127,7 +128,7 @@ impl DynamoDbStore {
         Config::from_env()?.load().await
     }
 
-    /// The same store on another clock; for tests.
+    /// Sets the clock, for tests.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
@@ -149,7 +150,7 @@ impl DynamoDbStore {
         }
     }
 
-    /// The error of a call that failed. If it is about the table, it names that.
+    /// Returns the error of a failed call. If the error is about the table, it names the table.
     fn failed<E>(&self, failure: SdkError<E, HttpResponse>, operation: &'static str) -> Error
     where
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
@@ -157,7 +158,7 @@ impl DynamoDbStore {
         error::from_sdk(failure, operation, || self.place())
     }
 
-    /// The place of the table, for errors about it.
+    /// Returns the location of the table, for errors about it.
     #[cold]
     fn place(&self) -> error::Place {
         let mut key = self.schema.key_names().map(str::to_owned);
@@ -170,7 +171,7 @@ impl DynamoDbStore {
         }
     }
 
-    /// Whether a call for this many keys goes by batches.
+    /// Returns whether a call for this many keys uses batches.
     fn is_batched(&self, keys: usize) -> bool {
         let wanted = match self.calls {
             Calls::Auto => keys > 1,
@@ -181,7 +182,7 @@ impl DynamoDbStore {
     }
 }
 
-/// The answers to a call with a request that the records cannot hold; `None` if it has none.
+/// Returns the results of a call with a request that the records cannot represent, or `None` if it has no such request.
 fn refused<'a, Q, A: Send + 'a>(
     requests: &[Q],
     check: impl Fn(&Q) -> Result<(), Error>,
@@ -209,7 +210,7 @@ impl Store for DynamoDbStore {
         }) {
             return refused;
         }
-        // The leases of a call end together, however long its later requests wait for their turn.
+        // The leases of a call end together, no matter how long its later requests wait.
         let begun = self.clock.now();
         if requests.iter().any(|request| request.order().is_some()) {
             return by_entity(requests, |request| &request.key, move |request| self.claim_one(request, begun));
@@ -246,7 +247,7 @@ impl Store for DynamoDbStore {
 
     fn limits(&self) -> Limits {
         let batch = if self.is_batched(usize::MAX) { batched::MAX_STATEMENTS } else { single::CONCURRENCY };
-        // Records of AWS Powertools hold no order.
+        // Records of AWS Powertools have no order.
         let orders = self.format() == RecordFormat::Native;
         Limits { max_result_bytes: self.schema.max_result_bytes(), batch, orders }
     }

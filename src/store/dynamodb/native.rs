@@ -1,4 +1,4 @@
-//! JSON as DynamoDB's own values, and back: as the SDK for JavaScript marshals them.
+//! Converts JSON to DynamoDB's native values and back, as the SDK for JavaScript marshals them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,29 +10,30 @@ use crate::key::{
     text::{elements, members, text, write_string},
 };
 
-/// How deeply DynamoDB lets lists and maps be nested, the attribute's own value included.
+/// DynamoDB's maximum nesting of lists and maps, including the attribute's value.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
 const MAX_DEPTH: usize = 32;
 
-/// How many digits a number may have that count.
+/// The maximum number of significant digits of a number.
 const MAX_DIGITS: usize = 38;
 
-/// The largest power of ten of a number's first digit, and the smallest.
+/// The maximum and the minimum power of ten of a number's first digit.
 const MAX_EXPONENT: i64 = 125;
 const MIN_EXPONENT: i64 = -130;
 
-/// What a list or a map takes of an item besides its values, and a value of theirs.
+/// The overhead of a list or a map in an item, and of each of its values, in bytes.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html>
 const CONTAINER_BYTES: usize = 3;
 const MEMBER_BYTES: usize = 1;
 
-/// The value of a JSON text; `None` if DynamoDB holds no such value, if it takes more than so many bytes, or if it is no JSON.
+/// Converts a JSON text to a value. Returns `None` if it is not JSON, has no equivalent in DynamoDB, or exceeds
+/// `max_bytes`.
 pub(super) fn from_json(json: &str, max_bytes: usize) -> Option<AttributeValue> {
     let mut room = Room(max_bytes);
     room.value(&canonical(json.as_bytes()).ok()?, 0)
 }
 
-/// How many bytes are left in the item.
+/// The bytes that are left in the item.
 struct Room(usize);
 
 impl Room {
@@ -74,7 +75,7 @@ impl Room {
             }
             _ => {
                 let digits = number(std::str::from_utf8(json).ok()?)?;
-                // Two digits a byte, one more for the exponent, and one for the sign.
+                // Two digits per byte, one byte for the exponent, and one for the sign.
                 self.take(digits.len().min(MAX_DIGITS).div_ceil(2) + 2)?;
                 AttributeValue::N(digits)
             }
@@ -87,7 +88,7 @@ impl Room {
     }
 }
 
-/// A number that DynamoDB holds without changing it.
+/// Returns a number that DynamoDB stores unchanged.
 fn number(digits: &str) -> Option<String> {
     let (mantissa, exponent) = digits.split_once(['e', 'E']).unwrap_or((digits, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -101,7 +102,7 @@ fn number(digits: &str) -> Option<String> {
     (is_zero || fits).then(|| if is_zero { "0".to_owned() } else { digits.to_owned() })
 }
 
-/// The JSON text of a value: numbers with the digits that DynamoDB has, binary values in Base64, sets as arrays.
+/// Returns the JSON text of a value: numbers with DynamoDB's digits, binary values in Base64, sets as arrays.
 pub(super) fn to_json(value: &AttributeValue) -> String {
     let mut out = Vec::new();
     write(&mut out, value);
@@ -133,7 +134,7 @@ fn write(out: &mut Vec<u8>, value: &AttributeValue) {
             }
             out.push(b'}');
         }
-        // `NULL`, and types that are not known yet.
+        // `NULL`, and unknown types.
         _ => out.extend_from_slice(b"null"),
     }
 }

@@ -1,4 +1,4 @@
-//! Records that functions with AWS Powertools recognize, and theirs.
+//! Records that are shared with functions that use AWS Powertools.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -10,8 +10,8 @@ use crate::{
     store::{ClaimRequest, FinalStatus, SettleRequest, Settlement},
 };
 
-/// The function whose records a store shares: one written with the idempotency utility of AWS Powertools, in Python or in
-/// TypeScript.
+/// A function written with the idempotency utility of AWS Powertools, in Python or in TypeScript, whose records a store
+/// shares.
 ///
 /// ```no_run
 /// # async fn init() -> Result<(), lambda_once::Error> {
@@ -26,8 +26,8 @@ use crate::{
 /// # Ok(()) }
 /// ```
 ///
-/// What they have done, this store's operations replay, and the other way round. How each part of their configuration is carried
-/// over, and where the two differ, is in `docs/comparison.md`.
+/// This store's operations replay the function's outcomes, and the other way round. `docs/comparison.md` describes how
+/// each part of its configuration is carried over, and `docs/internals/powertools.md` lists all differences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Powertools {
     dialect: Dialect,
@@ -35,24 +35,26 @@ pub struct Powertools {
 }
 
 impl Powertools {
-    /// A function in Python, by its `key_prefix`.
+    /// Creates the settings for a function in Python, by its `key_prefix`.
     pub fn python(prefix: impl Into<String>) -> Self {
         Self { dialect: Dialect::Python, prefix: prefix.into() }
     }
 
-    /// A function in Python without a `key_prefix`: the name of the Lambda function, the module (`__module__`) and the name
-    /// within it (`__qualname__`, such as `handler`, or `Orders.place` for a method) of what is decorated.
+    /// Creates the settings for a function in Python without a `key_prefix`: the name of the Lambda function, and the
+    /// module (`__module__`) and name (`__qualname__`, such as `handler`, or `Orders.place` for a method) of the
+    /// decorated object.
     pub fn python_function(function_name: &str, module: &str, qualname: &str) -> Self {
         Self::python(format!("{function_name}.{module}.{qualname}"))
     }
 
-    /// A function in TypeScript, by its `keyPrefix`; without one by the name of the Lambda function.
+    /// Creates the settings for a function in TypeScript, by its `keyPrefix`, or without one by the name of the Lambda
+    /// function.
     pub fn typescript(prefix: impl Into<String>) -> Self {
         Self { dialect: Dialect::TypeScript, prefix: prefix.into() }
     }
 }
 
-/// What a store needs to know of its [`Powertools`].
+/// The properties of its [`Powertools`] that a store needs.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     prefix: String,
@@ -63,10 +65,10 @@ pub(super) struct Shared {
 impl Shared {
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a prefix that is empty.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the prefix is empty.
     pub(super) fn new(powertools: &Powertools) -> Result<Self, Error> {
         let Powertools { dialect, prefix } = powertools;
-        // So does Powertools.
+        // As Powertools does.
         let prefix = if *dialect == Dialect::TypeScript { prefix.trim() } else { prefix };
         if prefix.is_empty() {
             return Err(Error::config(
@@ -80,7 +82,7 @@ impl Shared {
         &self.prefix
     }
 
-    /// The prefix, and the hash of the key.
+    /// Returns the prefix and the hash of the key.
     pub(super) fn id(&self, key: &KeyHash) -> String {
         [&self.prefix, "#", &self.keys.written(&key.as_bytes()[..16])].concat()
     }
@@ -93,7 +95,7 @@ impl Shared {
         self.keys.read_validation(text)
     }
 
-    /// A result as it is stored; `None` if it cannot be, or takes more than so many bytes.
+    /// Returns a result in its stored form, or `None` if it cannot be stored or exceeds `max_bytes`.
     pub(super) fn data(&self, data: &StoredData, max_bytes: usize) -> Option<AttributeValue> {
         match (data, self.dialect) {
             (StoredData::Json(json), Dialect::Python) => Some(AttributeValue::S(json.clone())),
@@ -102,25 +104,25 @@ impl Shared {
         }
     }
 
-    /// The result that was stored so.
+    /// Returns the result from its stored form.
     pub(super) fn read_data(&self, value: &AttributeValue) -> StoredData {
         StoredData::Json(match (value, self.dialect) {
             (AttributeValue::S(json), Dialect::Python) => json.clone(),
             (value, Dialect::TypeScript) => native::to_json(value),
-            // It is not JSON text, so it decodes into nothing.
+            // It is not JSON text, so it never decodes.
             (_, Dialect::Python) => String::new(),
         })
     }
 
-    /// What a record says that has no result. A function in TypeScript that returns `undefined` stores nothing; in Python there
-    /// always is something.
+    /// Returns the data of a record without a result. A function in TypeScript that returns `undefined` stores nothing.
+    /// In Python a result is always stored.
     pub(super) fn absent_data(&self) -> Option<StoredData> {
         (self.dialect == Dialect::TypeScript).then(|| StoredData::Json("null".to_owned()))
     }
 
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a claim that the records cannot hold.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for a claim that the records cannot represent.
     pub(super) fn check_claim(&self, request: &ClaimRequest) -> Result<(), Error> {
         self.check_key(&request.key)?;
         if request.order().is_some() { Err(in_order()) } else { Ok(()) }
@@ -128,7 +130,7 @@ impl Shared {
 
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for an outcome that the records cannot hold.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) for an outcome that the records cannot represent.
     pub(super) fn check_settle(&self, request: &SettleRequest) -> Result<(), Error> {
         self.check_key(&request.key)?;
         match &request.settlement {

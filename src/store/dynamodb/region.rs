@@ -1,4 +1,4 @@
-//! The home Region: the only one in which claims are made. Elsewhere the table is a replica.
+//! Restricts claims to the home Region. In other Regions the table is a replica.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -19,19 +19,19 @@ use crate::error::{Error, ErrorKind, ErrorStatus};
 /// The time limit for reading a table's replicas in `warm_up`.
 const MAX_DESCRIBE_TIME: Duration = Duration::from_millis(500);
 
-/// Whether a store may claim.
+/// The permission of a store to claim.
 #[derive(Clone, Debug)]
 pub(super) enum Home {
-    /// No home Region is set: claims are made wherever the store is.
+    /// No home Region is set, so claims are made in any Region.
     Anywhere,
     /// The store is in its home Region.
     Here,
-    /// It is not, and claims are refused with this.
+    /// The store is in a different Region, and claims are refused with this message.
     Elsewhere(Arc<str>),
 }
 
 impl Home {
-    /// Compares the home Region, if there is one, with the client's.
+    /// Compares the home Region, if any, with the client's.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Home {
         }
     }
 
-    /// Refuses claims outside the home Region. A redelivery may find it moved here.
+    /// Refuses claims outside the home Region. It may have moved here by the time of a redelivery.
     pub(super) fn check(&self) -> Result<(), Error> {
         match self {
             Self::Anywhere | Self::Here => Ok(()),
@@ -61,8 +61,8 @@ impl Home {
         }
     }
 
-    /// Warns of claims that are refused, or of a table with replicas and no home Region. No error is reported: the role may
-    /// lack `dynamodb:DescribeTable`.
+    /// Warns of claims that are refused, or of a table with replicas and no home Region. Reports no error, because the
+    /// role may lack `dynamodb:DescribeTable`.
     pub(super) async fn warn(&self, client: &Client, table: &str) {
         match self {
             Self::Here => {}
@@ -90,9 +90,9 @@ fn refusal(home: &str, region: &str) -> String {
     )
 }
 
-/// Returns the Regions of a table's other replicas that take part in last-writer-wins; none if DynamoDB does not say.
+/// Returns the Regions of a table's other replicas with last-writer-wins, or none if DynamoDB does not list them.
 ///
-/// The request is a `GetItem` until it is signed. The SDK's own `DescribeTable` would add 0.1 MB to every function, which are
+/// The request is a `GetItem` until it is signed. The SDK's own `DescribeTable` would add 0.1 MB to every function, for
 /// the descriptions of indexes, streams and backups.
 async fn replicas(client: &Client, table: &str) -> Vec<String> {
     let body = serde_json::json!({ "TableName": table }).to_string();
@@ -118,7 +118,7 @@ async fn replicas(client: &Client, table: &str) -> Vec<String> {
     replicas.into_iter().map(|replica| replica.region).collect()
 }
 
-/// Keeps what the response says of the table.
+/// Keeps the response's description of the table.
 #[derive(Clone, Debug, Default)]
 struct Described(Arc<Mutex<Option<Table>>>);
 

@@ -1,4 +1,4 @@
-//! The table's shape: its name, the names of the attributes, and the primary key.
+//! The table's layout, with its name, the names of the attributes, and the primary key.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,12 @@ use crate::{
     store::{ClaimRequest, SettleRequest},
 };
 
-/// DynamoDB's limit for an item, names of attributes included.
+/// DynamoDB's limit for the size of an item, including the names of attributes.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html>
 const MAX_ITEM_BYTES: usize = 400 * 1024;
 
-/// Attributes that only marks have. `owner`, `sequence`, `expiration`, `in_progress_expiration` and `v` are named as in records.
+/// Attributes that only marks have. `owner`, `sequence`, `expiration`, `in_progress_expiration` and `v` have the same
+/// names as in records.
 const MARK_ATTRIBUTES: [&str; 3] = [NEWEST, HOLDER, DOUBT];
 pub(super) const NEWEST: &str = "newest";
 pub(super) const HOLDER: &str = "holder";
@@ -26,10 +27,11 @@ pub(super) const DOUBT: &str = "doubt";
 const CODEC: &str = "codec";
 const BYTES: &str = "bytes";
 
-/// The largest value of an attribute besides the result, the operation's name and its label: a fingerprint with a version.
+/// The maximum size of an attribute's value besides the result, the operation's name and its label, which is that of a
+/// fingerprint with a version.
 const MAX_VALUE_BYTES: usize = "v4294967295:".len() + 64;
 
-/// Names of the attributes. The defaults are those of AWS Powertools, and of this library where Powertools has none.
+/// The names of the attributes. The defaults are those of AWS Powertools, and of this library if Powertools has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "each field is named after the attribute that it names; the module says what they hold")]
@@ -82,7 +84,7 @@ impl Default for AttributeNames {
 }
 
 impl AttributeNames {
-    /// All but that of the result's data, which may be large.
+    /// Returns all names except that of the result's data, which may be large.
     pub(super) fn without_data(&self) -> [&str; 18] {
         [
             &self.id,
@@ -106,7 +108,7 @@ impl AttributeNames {
         ]
     }
 
-    /// Those that records of AWS Powertools do not have.
+    /// Returns the names that records of AWS Powertools do not have.
     fn details(&self) -> [&String; 6] {
         [&self.operation, &self.label, &self.sequence, &self.claimed_at, &self.settled_at, &self.open]
     }
@@ -116,7 +118,7 @@ impl AttributeNames {
     }
 }
 
-/// The attribute that a result is stored as.
+/// The attribute for the result.
 pub(super) enum Stored {
     Nothing,
     Data(AttributeValue),
@@ -126,19 +128,19 @@ pub(super) enum Stored {
 
 /// The global secondary index of records without a success.
 pub(super) const LISTING_INDEX: &str = "open";
-/// The partitions of each operation in that index: a partition takes 1,000 writes a second.
+/// The number of partitions of each operation in that index. A partition accepts 1,000 writes per second.
 pub(super) const SHARDS: usize = 16;
 
-/// What the store needs to know of the table.
+/// The table's layout, as far as the store needs it.
 #[derive(Clone, Debug)]
 pub(super) struct Schema {
     pub(super) table: String,
     pub(super) names: AttributeNames,
     pub(super) key_prefix: String,
     pub(super) sort_key: Option<(String, String)>,
-    /// `true` if the index for lists contains the records without a success.
+    /// Whether the index for lists contains the records without a success.
     pub(super) has_listing_index: bool,
-    /// Whose records these are, if not the library's own.
+    /// The function that the records are shared with, unless they are native.
     #[cfg(feature = "powertools")]
     pub(super) powertools: Option<Shared>,
 }
@@ -156,17 +158,17 @@ impl Schema {
         }
     }
 
-    /// The item's primary key.
+    /// Returns the item's primary key.
     pub(super) fn key(&self, key: &KeyHash) -> HashMap<String, AttributeValue> {
         self.key_names().map(str::to_owned).zip(self.key_values(key)).collect()
     }
 
-    /// The names of the key's attributes.
+    /// Returns the names of the key's attributes.
     pub(super) fn key_names(&self) -> impl Iterator<Item = &str> {
         [self.names.id.as_str()].into_iter().chain(self.sort_key_name())
     }
 
-    /// The values of the key's attributes, in the order of their names.
+    /// Returns the values of the key's attributes, in the order of their names.
     pub(super) fn key_values(&self, key: &KeyHash) -> impl Iterator<Item = AttributeValue> {
         let id = AttributeValue::S(self.id(key));
         let sort_key = self.sort_key.as_ref().map(|(_, value)| AttributeValue::S(value.clone()));
@@ -184,11 +186,12 @@ impl Schema {
         if let Some(powertools) = &self.powertools {
             return powertools.id(key);
         }
-        // Not `format!`, which takes ten times the instructions.
+        // Not `format!`, which takes ten times as many instructions.
         [self.key_prefix.as_str(), &key.to_hex()].concat()
     }
 
-    /// Returns the partition of a record in the index for lists, if there is one: its operation, and the last digit of its key.
+    /// Returns the partition of a record in the index for lists, if there is one. It consists of the operation and the
+    /// last digit of the key.
     pub(super) fn open(&self, key: &KeyHash, operation: &str) -> Option<AttributeValue> {
         let shard = usize::from(key.as_bytes()[31]) % SHARDS;
         self.has_listing_index.then(|| self.partition(operation, shard))
@@ -199,7 +202,7 @@ impl Schema {
         AttributeValue::S(format!("{}{operation}#{shard:x}", self.key_prefix))
     }
 
-    /// A fingerprint as it is stored.
+    /// Returns a fingerprint in its stored form.
     pub(super) fn validation(&self, fingerprint: &Fingerprint) -> AttributeValue {
         #[cfg(feature = "powertools")]
         if let Some(powertools) = &self.powertools {
@@ -208,8 +211,8 @@ impl Schema {
         AttributeValue::S(fingerprint.to_text())
     }
 
-    /// Returns the values by which a condition compares stored fingerprints: `:payload` is the prefix that those of the same
-    /// payload share, and those of the payload's version are between `:from` and `:to`.
+    /// Returns the values by which a condition compares stored fingerprints: `:payload` is the prefix of all
+    /// fingerprints of the same payload, and fingerprints of the payload's version are between `:from` and `:to`.
     pub(super) fn compared(&self, fingerprint: &Fingerprint) -> impl Iterator<Item = (String, AttributeValue)> {
         let (payload, versions) = self.payload_and_versions(fingerprint);
         let versions = versions.map(|[from, to]| [(":from", from), (":to", to)]);
@@ -224,7 +227,7 @@ impl Schema {
         }
         let mut text = fingerprint.to_text();
         let versions = match text.find(':') {
-            // Digits stand alone, those of other versions behind a `v`.
+            // Fingerprints of version 1 are plain digits. Those of other versions begin with a `v`.
             None => ["0".to_owned(), "g".to_owned()],
             Some(end) => [text[..=end].to_owned(), format!("{};", &text[..end])],
         };
@@ -232,7 +235,7 @@ impl Schema {
         (text, Some(versions))
     }
 
-    /// The fingerprint that is stored so; `None` if it is none.
+    /// Returns the fingerprint from its stored form, or `None` if it is not one.
     pub(super) fn read_validation(&self, stored: &AttributeValue) -> Option<Fingerprint> {
         let text = stored.as_s().ok()?;
         #[cfg(feature = "powertools")]
@@ -242,7 +245,7 @@ impl Schema {
         Fingerprint::from_text(text)
     }
 
-    /// A result as it is stored; `None` if it cannot be, so that it is dropped.
+    /// Returns a result in its stored form, or `None` if it cannot be stored and is dropped.
     fn data(&self, data: &StoredData) -> Option<AttributeValue> {
         #[cfg(feature = "powertools")]
         if let Some(powertools) = &self.powertools {
@@ -262,10 +265,10 @@ impl Schema {
         })
     }
 
-    /// The attribute that a result is stored as.
+    /// Returns the attribute for a result.
     pub(super) fn stored(&self, result: &StoredResult) -> Stored {
         match result.data.as_ref().map(|data| self.data(data)) {
-            // A result that is kept was not dropped.
+            // A stored result was not dropped.
             Some(Some(data)) => Stored::Data(data),
             stored if result.dropped || stored.is_some() => Stored::Dropped,
             _ if result.superseded => Stored::Superseded,
@@ -273,7 +276,7 @@ impl Schema {
         }
     }
 
-    /// The result that is stored so.
+    /// Returns the result from its stored form.
     pub(super) fn read_data(&self, stored: &AttributeValue) -> StoredData {
         #[cfg(feature = "powertools")]
         if let Some(powertools) = &self.powertools {
@@ -282,14 +285,14 @@ impl Schema {
         match stored {
             AttributeValue::S(text) => StoredData::Json(text.clone()),
             AttributeValue::B(bytes) => StoredData::Deflated(bytes.as_ref().to_vec()),
-            // Another library's native value. It is not JSON text, so it decodes into nothing of ours.
+            // Another library's native value. It is not JSON text, so it never decodes.
             other => {
                 other.as_m().ok().and_then(encoded).map_or_else(|| StoredData::Json(String::new()), StoredData::Encoded)
             }
         }
     }
 
-    /// The result of an operation that is done and whose record has none.
+    /// Returns the result of a completed operation whose record has none.
     pub(super) fn absent_data(&self) -> Option<StoredData> {
         #[cfg(feature = "powertools")]
         if let Some(powertools) = &self.powertools {
@@ -302,8 +305,8 @@ impl Schema {
         self.sort_key.as_ref().map(|(name, _)| name.as_str())
     }
 
-    /// The bytes of an item besides its result: the names, the key, and values of at most so many bytes each. Those of the result are
-    /// for what encoded data takes besides its bytes.
+    /// Returns the bytes of an item besides its result: the names, the key, and values of the maximum size. For the
+    /// result, it counts the part of encoded data that is not its bytes.
     fn overhead(&self) -> usize {
         let sort_key = self.sort_key.as_ref().map_or(0, |(name, value)| name.len() + value.len());
         let names_and_values = self.names.all().map(|name| name.len() + MAX_VALUE_BYTES).sum::<usize>();
@@ -311,14 +314,15 @@ impl Schema {
         names_and_values + 2 * (MAX_LABEL_BYTES - MAX_VALUE_BYTES) + self.prefix().len() + sort_key + open
     }
 
-    /// The names of what a record may have besides its key.
+    /// Returns the names of all attributes of a record besides its key.
     pub(super) fn written(&self) -> impl Iterator<Item = &str> {
         let details = self.names.details();
         let is_written = move |name: &&str| self.has_details() || !details.iter().any(|detail| detail == name);
         self.names.all().filter(|name| *name != self.names.id).filter(is_written)
     }
 
-    /// Whether the records say what a claim was for, and when it was granted and settled. Those of AWS Powertools do not.
+    /// Returns whether the records contain the operation of a claim, and the times of its grant and settle. Those of
+    /// AWS Powertools do not.
     pub(super) fn has_details(&self) -> bool {
         #[cfg(feature = "powertools")]
         if self.powertools.is_some() {
@@ -335,12 +339,12 @@ impl Schema {
         &self.key_prefix
     }
 
-    /// The bytes of an item that are left for its result.
+    /// Returns the bytes of an item that are left for its result.
     pub(super) fn max_result_bytes(&self) -> usize {
         MAX_ITEM_BYTES - self.overhead()
     }
 
-    /// Whether the records can hold a claim.
+    /// Checks that the records can represent a claim.
     #[cfg_attr(not(feature = "powertools"), expect(unused_variables, reason = "the library's own hold any"))]
     pub(super) fn check_claim(&self, request: &ClaimRequest) -> Result<(), Error> {
         #[cfg(feature = "powertools")]
@@ -350,7 +354,7 @@ impl Schema {
         Ok(())
     }
 
-    /// Whether the records can hold the end of a claim.
+    /// Checks that the records can represent the end of a claim.
     #[cfg_attr(not(feature = "powertools"), expect(unused_variables, reason = "the library's own hold any"))]
     pub(super) fn check_settle(&self, request: &SettleRequest) -> Result<(), Error> {
         #[cfg(feature = "powertools")]
@@ -383,7 +387,7 @@ impl Schema {
     }
 }
 
-/// The encoded data in the members of a map; `None` if it is another map.
+/// Returns the encoded data in the members of a map, or `None` if it is a different map.
 fn encoded(members: &HashMap<String, AttributeValue>) -> Option<EncodedData> {
     let (codec, bytes) = (members.get(CODEC)?.as_s().ok()?, members.get(BYTES)?.as_b().ok()?);
     EncodedData::new(codec, bytes.as_ref().to_vec()).ok()

@@ -1,4 +1,4 @@
-//! Creates the table, for tests and local use. In an account, a template creates it.
+//! Creates the table, for tests and local use. For an AWS account, use a template.
 
 use aws_sdk_dynamodb::{
     client::Waiters,
@@ -12,13 +12,14 @@ use super::{DynamoDbStore, schema::LISTING_INDEX};
 use crate::error::{Error, ErrorKind, ErrorStatus};
 
 impl DynamoDbStore {
-    /// Creates the table with on-demand billing, and the index for lists if it has one, waits until it is active, and turns TTL on.
+    /// Creates the table with on-demand billing, and the index for lists if it is enabled, waits until the table is
+    /// active, and enables TTL.
     ///
-    /// For tests and local use: a template with backups, alarms and permissions is the place for a real table.
+    /// For tests and local use. Create a real table with a template that includes backups, alarms and permissions.
     ///
     /// # Errors
     ///
-    /// Those of DynamoDB, among them that the table exists; [`ErrorKind::Table`] if it is not active within a minute.
+    /// Those of DynamoDB, for example if the table exists. [`ErrorKind::Table`] if it is not active within a minute.
     pub async fn create_table(&self) -> Result<(), Error> {
         let invalid = |error| {
             Error::new(ErrorKind::Request, ErrorStatus::Permanent, "create_table", "the request could not be built")

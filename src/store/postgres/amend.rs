@@ -1,4 +1,4 @@
-//! Amendments: one statement for those of a call, and a transaction for each settle of an ordered operation.
+//! Amends with one statement per call, and a transaction for each settle of an ordered operation.
 
 use std::collections::HashSet;
 
@@ -24,7 +24,7 @@ use crate::{
 
 pub(super) const AMEND: &str = "amend";
 
-/// The most bytes of results in one statement.
+/// The maximum size of the results in one statement, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
 /// The columns that an amendment writes.
@@ -154,7 +154,7 @@ impl PostgresStore {
     }
 }
 
-/// The number of a status in the table.
+/// Returns the number of a status in the table.
 pub(super) const fn number_of(status: Status) -> i16 {
     match status {
         Status::InProgress => 0,
@@ -163,7 +163,7 @@ pub(super) const fn number_of(status: Status) -> i16 {
     }
 }
 
-/// The size of the result that an amendment writes, in bytes.
+/// Returns the size of the result that an amendment writes, in bytes.
 fn size(request: &AmendRequest) -> usize {
     match &request.amendment {
         Amendment::Settle { result, .. } => result.data.as_ref().map_or(0, StoredData::len),

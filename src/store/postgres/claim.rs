@@ -1,4 +1,4 @@
-//! Claims: one statement for all keys of the same terms, followed by a `SELECT` that explains the refusals.
+//! Claims with one statement for all keys with the same settings, followed by a `SELECT` that explains the refusals.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ use crate::{
 
 const OPERATION: &str = "claim";
 
-/// The most keys of a call that may each wait until `lock_timeout`.
+/// The maximum number of keys in a call that may each wait until `lock_timeout`.
 pub(super) const MAX_BLOCKED: usize = 2;
 
 /// The claims of one statement.
@@ -35,17 +35,17 @@ struct Group<'a> {
     members: Vec<Member<'a>>,
 }
 
-/// The answers of a group's two statements.
+/// The results of a group's two statements.
 struct GroupAnswer {
     granted: Result<HashMap<KeyHash, Grant>, Failure>,
-    /// Of all keys: most were granted just now, and are not decoded.
+    /// The records of all keys. Most were granted just now, and are not decoded.
     rows: Result<Vec<Row>, Failure>,
 }
 
-/// The answers of a call; `None` while a claim is undecided.
+/// The results of a call, with `None` for undecided claims.
 pub(super) type Open = [Option<Result<Claimed, Error>>];
 
-/// A claim, and its place in the call.
+/// A claim, and its position in the call.
 type Member<'a> = (usize, &'a ClaimRequest);
 
 impl PostgresStore {
@@ -62,10 +62,12 @@ impl PostgresStore {
         answers.into_iter().map(|answer| answer.unwrap_or(Ok(HELD))).collect()
     }
 
-    /// Retries a claim once if its record was released, lapsed or unlocked between its two statements.
+    /// Claims keys together. Retries a claim once if its record was released, lapsed or unlocked between its two
+    /// statements.
     ///
     /// A locked row blocks the statement of all keys until `lock_timeout`. The retry leaves locked rows out. It can be
-    /// blocked only by a key that another transaction is inserting, which no query shows: then the rest is claimed key by key.
+    /// blocked only by a key that another transaction is inserting, which no query shows. In that case the rest is
+    /// claimed key by key.
     async fn claim_together(&self, mut undecided: Vec<Member<'_>>, answers: &mut Open) {
         let connection = match self.connections.get().await {
             Ok(connection) => connection,
@@ -95,7 +97,7 @@ impl PostgresStore {
         connection.give_back();
     }
 
-    /// Claims one key within a transaction. A refusal because of a lock, and any error, end the transaction as well.
+    /// Claims one key within a transaction. A refusal because of a lock, or an error, also ends the transaction.
     pub(super) async fn claim_within(&self, connection: &Connection, request: &ClaimRequest) -> Result<Claimed, Error> {
         if let Some(order) = request.order() {
             let claim: BoxFuture<'_, _> = Box::pin(self.claim_ordered_within(connection, request, order));
@@ -128,7 +130,7 @@ impl PostgresStore {
         }
     }
 
-    /// Sends the claims of all groups together, and enters the answers. Returns whether a lock blocked any of them.
+    /// Sends the claims of all groups together, and sets the results. Returns whether a lock blocked any of them.
     async fn claim_groups(&self, connection: &Connection, groups: Vec<Group<'_>>, answers: &mut Open) -> bool {
         let sent = join_all(groups.iter().map(|group| self.claim_group(connection, group))).await;
         let mut is_blocked = false;
@@ -201,7 +203,7 @@ impl PostgresStore {
         rows.iter().map(row::grant).collect::<Result<_, _>>().map_err(Failure::from)
     }
 
-    /// Enters what the two statements decide. Returns whether a lock blocked the claims.
+    /// Sets the results that the two statements decide. Returns whether a lock blocked the claims.
     fn enter(&self, group: Group<'_>, answer: GroupAnswer, answers: &mut Open) -> bool {
         let (granted, is_blocked) = match answer.granted {
             Ok(granted) => (granted, false),
@@ -232,7 +234,7 @@ impl PostgresStore {
         is_blocked
     }
 
-    /// Explains a refusal; `None` if the record now permits the claim.
+    /// Explains a refusal. Returns `None` if the record now permits the claim.
     fn explain(&self, request: &ClaimRequest, records: &Records) -> Option<Result<Claimed, Error>> {
         let found = records.get(&request.key)?;
         let now = self.clock.as_ref().map_or(found.now, |clock| clock.now());
@@ -246,7 +248,7 @@ impl PostgresStore {
     }
 }
 
-/// Gives each of these claims the error.
+/// Sets the error as the result of each of these claims.
 fn fail(members: &[Member<'_>], failure: Failure, answers: &mut Open) {
     let errors = error::for_each(failure.error, members.len());
     for ((place, _), error) in members.iter().zip(errors) {
@@ -254,15 +256,15 @@ fn fail(members: &[Member<'_>], failure: Failure, answers: &mut Open) {
     }
 }
 
-/// Refuses a claim whose key is locked by an open transaction, or was claimed by others twice meanwhile. The lease is unknown,
-/// so callers poll instead of waiting for its end.
+/// Refuses a claim whose key is locked by an open transaction, or was claimed by others twice meanwhile. The lease is
+/// unknown, so callers poll instead of waiting for its end.
 pub(super) const HELD: Claimed = Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 });
 
 fn members(requests: &[ClaimRequest]) -> impl Iterator<Item = Member<'_>> {
     requests.iter().enumerate()
 }
 
-/// Groups claims by their terms. An engine's claims have the same terms, so there is one group.
+/// Groups claims by their settings. An engine's claims have the same settings, so there is one group.
 fn groups<'a>(members: &[Member<'a>]) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for member in members {

@@ -44,10 +44,10 @@ const POOL_SIZE: usize = 16;
 /// |---|---|
 /// | [`scope`](Self::scope) | empty |
 /// | [`table`](Self::table) | `once_records` |
-/// | [`schema`](Self::schema) | none: the role's `search_path` decides |
+/// | [`schema`](Self::schema) | none: found by the role's `search_path` |
 /// | [`pool_size`](Self::pool_size) | 16 |
 /// | [`connect_timeout`](Self::connect_timeout) | the URL's `connect_timeout`, or 1 s |
-/// | [`lock_timeout`](Self::lock_timeout) | none: the role's |
+/// | [`lock_timeout`](Self::lock_timeout) | none: the role's setting |
 /// | [`password`](Self::password) | the URL's |
 /// | [`listing_index`](Self::listing_index) | none |
 /// | `root_certificates` (feature `postgres-tls`) | the public ones that Mozilla trusts |
@@ -66,7 +66,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Connects as the client's own configuration says.
+    /// Creates the settings for this client configuration.
     pub fn new(connection: tokio_postgres::Config) -> Self {
         let connect_timeout = connection.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
         Self {
@@ -82,12 +82,12 @@ impl Config {
         }
     }
 
-    /// Connects to a URL, `postgresql://user:password@host:port/database?sslmode=require`, or to a string of keywords and
-    /// values. [`tokio_postgres::Config`] documents both.
+    /// Creates the settings for a URL, `postgresql://user:password@host:port/database?sslmode=require`, or for a string
+    /// of keywords and values. [`tokio_postgres::Config`] documents both.
     ///
-    /// Of the options that only libpq knows, `sslmode=verify-full` and `verify-ca` are read as `require`, since the certificate and
-    /// the server's name are always verified. `sslrootcert` names a file of [root certificates](Self::root_certificates), or
-    /// `system` for the public ones.
+    /// Some options of libpq are translated: `sslmode=verify-full` and `verify-ca` are read as `require`, because the
+    /// certificate and the server's name are always verified. `sslrootcert` names a file of [root
+    /// certificates](Self::root_certificates), or `system` for the public ones.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Config {
         Err(Error::config("`sslrootcert` asks for TLS: build with the feature `postgres-tls`"))
     }
 
-    /// Connects to the URL in the environment variable `POSTGRES_URL`.
+    /// Creates the settings for the URL in the environment variable `POSTGRES_URL`.
     ///
     /// # Errors
     ///
@@ -127,63 +127,65 @@ impl Config {
         }
     }
 
-    /// The value of the column `scope` in this store's records. Stores with different scopes share only the table, which may
-    /// be partitioned by scope.
+    /// Sets the value of the column `scope` in this store's records. Stores with different scopes share only the table,
+    /// which may be partitioned by scope.
     pub fn scope(mut self, scope: impl Into<String>) -> Self {
         self.scope = scope.into();
         self
     }
 
-    /// The name of the table. It is quoted, so upper and lower case differ.
+    /// Sets the name of the table. It is quoted, so it is case-sensitive.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.table.table = table.into();
         self
     }
 
-    /// The schema of the table.
+    /// Sets the schema of the table.
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
         self.table.schema = Some(schema.into());
         self
     }
 
-    /// The most connections that the store opens. It opens one when a call finds none idle. A call that finds all in use waits
-    /// for up to 2 s.
+    /// Sets the maximum number of connections that the store opens. It opens one when a call finds none idle. A call
+    /// that finds all in use waits for up to 2 s.
     ///
-    /// A Lambda execution environment uses one connection for one request at a time, and up to three for a batch, since claims, settles and
-    /// polls overlap. A small pool, such as 2, limits the share of the server's `max_connections` that a function's execution environments
-    /// take, and at worst makes one call of a batch wait for another. A service with many concurrent requests needs more.
+    /// A Lambda execution environment uses one connection for one request at a time, and up to three for a batch,
+    /// because claims, settles and polls overlap. A small pool, such as 2, limits the share of the server's
+    /// `max_connections` that a function's execution environments take, and at worst makes one call of a batch wait for
+    /// another. A service with many concurrent requests needs more.
     ///
-    /// A [transaction](super::Transaction) holds a connection from its first statement to its end: the pool needs one for each handler
-    /// that runs at once, and three.
+    /// A [transaction](super::Transaction) holds a connection from its first statement to its end, so the pool needs
+    /// one for each concurrent handler, plus three.
     pub fn pool_size(mut self, size: usize) -> Self {
         self.pool_size = size;
         self
     }
 
-    /// The longest time to open a connection, from the lookup of the host name to the end of the authentication. With several
-    /// hosts it applies to each of them.
+    /// Sets the maximum time to open a connection, from the lookup of the host name to the end of the authentication.
+    /// With several hosts it applies to each of them.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// The longest time that a statement waits for a lock, 1 ms or longer; 50 to 200 ms is a good value. It applies to the statements of
-    /// [transactions](super::Transaction) as well, and replaces what the role has. Without it and without the role's setting an open
-    /// transaction on one record blocks whole batches for as long as it lasts.
+    /// Sets the maximum time that a statement waits for a lock, at least 1 ms. 50 to 200 ms is a good value. It also
+    /// applies to the statements of [transactions](super::Transaction), and replaces the role's setting. Without either
+    /// setting an open transaction on one record blocks whole batches until it ends.
     ///
-    /// It is sent as a start-up option, which PgBouncer and RDS Proxy refuse: behind them set it on the role.
+    /// It is sent as a start-up option, which PgBouncer and RDS Proxy reject. Behind them set it on the role.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
         self
     }
 
-    /// Sets whether [lists](crate::store::listing) use a partial index over the records that have no success:
-    /// `once_records_open`, which [`migrate`](PostgresStore::migrate) creates if it is missing. A list then reads these records alone,
-    /// the oldest claim first. It is off by default, because each claim and each completion has to change the index, and a completion
-    /// is no HOT update any more.
+    /// Sets whether [lists](crate::store::listing) use a partial index over the records without a success:
+    /// `once_records_open`, which [`migrate`](PostgresStore::migrate) creates if it is missing. A list then reads only
+    /// these records, starting with the oldest claim. It is off by default, because each claim and each completion must
+    /// change the index, and a completion is then not a HOT update.
     ///
-    /// `migrate` blocks writes while it creates the index. On a large table run its statement, in [`schema`](PostgresStore::schema), by
-    /// hand with `CONCURRENTLY` before. Lists are correct without the index, too, but read the whole table for each page.
+    /// `migrate` blocks writes while it creates the index. For a large table, first run its statement from
+    /// [`schema`](PostgresStore::schema) manually with `CONCURRENTLY`. Lists are also correct without the index, but
+    /// read the whole table for each page.
     pub fn listing_index(mut self, enabled: bool) -> Self {
         self.listing_index = enabled;
         self
@@ -203,9 +205,9 @@ impl Config {
         self
     }
 
-    /// Trusts these root certificates, in PEM, instead of the public ones. No public trust store has those of RDS:
-    /// <https://truststore.pki.rds.amazonaws.com/global/global-bundle.pem>. The setting implies `sslmode=require`. The server's
-    /// name is always verified.
+    /// Trusts these root certificates, in PEM, instead of the public ones. Public trust stores do not contain those of
+    /// RDS: <https://truststore.pki.rds.amazonaws.com/global/global-bundle.pem>. The setting implies `sslmode=require`.
+    /// The server's name is always verified.
     #[cfg(feature = "postgres-tls")]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.root_certificates = Some(pem.into());
@@ -294,7 +296,7 @@ mod tests {
 
     #[test]
     fn an_unreadable_url_is_not_quoted() {
-        // A password with a space, which is not quoted.
+        // A password with an unquoted space.
         let error = Config::from_url("host=127.0.0.1 user=once password=pass hunter2=1").unwrap_err();
         assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
     }

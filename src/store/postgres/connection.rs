@@ -1,4 +1,4 @@
-//! Connections: opened on demand, pooled, checked after an idle time, and closed after failures.
+//! A pool of connections, which are opened on demand, checked after an idle time, and closed after failures.
 
 use std::{
     fmt,
@@ -30,33 +30,33 @@ use crate::{
     store::remote::password::Password,
 };
 
-/// The idle time after which a connection is checked before it is used. While the execution environment was frozen, the server, a proxy or a
-/// NAT gateway may have closed it.
+/// The idle time after which a connection is checked before it is used. The server, a proxy or a NAT gateway may have
+/// closed it while the execution environment was frozen.
 const CHECK_AFTER: Duration = Duration::from_secs(5);
-/// The longest time that this check may take.
+/// The maximum duration of this check.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(250);
-/// How long a call waits for a connection when all of the pool are in use. It is shorter than the engine's limit for a call,
-/// so that the error names the cause.
+/// The maximum time for which a call waits for a connection when all of the pool are in use. It is shorter than the
+/// engine's limit for a call, so that the error names the cause.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A parameter of a statement and its type, which the client would otherwise ask the server for.
+/// A parameter of a statement and its type, for which the client would otherwise query the server.
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// How connections are opened.
+/// The settings for opening connections.
 pub(super) struct Manager {
     pub(super) config: tokio_postgres::Config,
     pub(super) tls: tls::Connector,
     pub(super) password: Option<Password>,
-    /// For everything from the lookup of the host's name to the server's readiness.
+    /// The time limit from the lookup of the host's name until the server is ready.
     pub(super) connect_timeout: Duration,
-    /// Counts events that make every idle connection suspect: it replaces those of an older generation.
+    /// Counts the events that make every idle connection suspect. Idle connections of an older generation are replaced.
     pub(super) generation: AtomicU64,
 }
 
 /// An open connection.
 pub(super) struct Session {
     client: Arc<Client>,
-    /// Moves bytes between client and socket.
+    /// Transfers bytes between client and socket.
     driver: JoinHandle<()>,
     last_used: Timestamp,
     generation: u64,
@@ -64,7 +64,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Closes the socket at once, even while statements are in flight.
+    /// Closes the socket immediately, even while statements are in flight.
     fn discard(&mut self) {
         self.is_discarded = true;
         self.driver.abort();
@@ -113,9 +113,9 @@ impl Manager {
     }
 }
 
-/// Hosts and ports, for errors.
+/// Returns hosts and ports, for errors.
 fn addresses(config: &tokio_postgres::Config) -> String {
-    // As the client does: addresses replace the hosts' names, and a single port is that of every host.
+    // As in the client: addresses replace the hosts' names, and a single port applies to every host.
     let ports = config.get_ports();
     let with_port = |(index, host): (usize, String)| {
         let port = ports.get(index).or_else(|| ports.first()).copied().unwrap_or(5432);
@@ -154,7 +154,7 @@ impl managed::Manager for Manager {
         match timeout(CHECK_TIMEOUT, session.client.check_connection()).await {
             Ok(Ok(())) => Ok(()),
             failed => {
-                // The other connections have been idle for longer: the pool returns the one used last.
+                // The other connections have been idle for longer, because the pool returns the one used last.
                 self.suspect_all();
                 Err(RecycleError::message(if failed.is_err() { "no answer" } else { "broken" }))
             }
@@ -191,8 +191,8 @@ impl fmt::Debug for Connections {
     }
 }
 
-/// A connection in use. If it is dropped before [`give_back`](Self::give_back) it is closed: a statement may still run on it,
-/// and the next call must not read its answer.
+/// A connection in use. If it is dropped before [`give_back`](Self::give_back) it is closed, because a statement may
+/// still run on it, and the next call must not read its response.
 pub(super) struct Connection {
     session: Object<Manager>,
     is_usable: AtomicBool,
@@ -200,8 +200,8 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Sends a statement and reads its whole answer. Statements that are awaited together are sent together. They have no names,
-    /// so poolers may send each one to a different connection of the server.
+    /// Sends a statement and reads its whole response. Statements that are awaited together are sent together. They are
+    /// unnamed, so poolers may send each one to a different server connection.
     pub(super) async fn query(
         &self,
         operation: &'static str,
@@ -211,7 +211,7 @@ impl Connection {
         self.session.client.query_typed(sql, parameters).await.map_err(|error| self.failed(error, operation))
     }
 
-    /// Sends a statement, and returns how many rows it changed.
+    /// Sends a statement, and returns the number of changed rows.
     pub(super) async fn execute(
         &self,
         operation: &'static str,
@@ -243,7 +243,7 @@ impl Connection {
         self.is_usable.load(Ordering::Relaxed)
     }
 
-    /// Returns the connection to the pool, unless something has failed on it. Every statement must have been answered.
+    /// Returns the connection to the pool, unless an error has occurred on it. Every statement must have completed.
     pub(super) fn give_back(mut self) {
         self.is_answered = true;
     }

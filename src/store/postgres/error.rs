@@ -11,7 +11,7 @@ use crate::{
     store::{Answers, remote::untrusted::connection_cause},
 };
 
-/// Why a statement failed.
+/// The failure of a statement.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: Error,
@@ -21,14 +21,14 @@ pub(super) struct Failure {
 }
 
 impl From<Error> for Failure {
-    /// The error of a statement that succeeded and returned something that is not understood.
+    /// Returns the failure of a statement that succeeded with an unreadable result.
     fn from(error: Error) -> Self {
         Self { error, is_lock_timeout: false, connection: Health::Usable }
     }
 }
 
-/// A constraint, or an exception that a trigger raised, has refused a statement. The source of an error of
-/// [`ErrorKind::Transaction`]. It holds nothing of the row.
+/// A constraint, or an exception raised by a trigger, that rejected a statement. The source of an error of
+/// [`ErrorKind::Transaction`]. It contains no data of the row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     code: String,
@@ -36,17 +36,17 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// The [SQLSTATE](https://www.postgresql.org/docs/current/errcodes-appendix.html), such as `23505`.
+    /// Returns the [SQLSTATE](https://www.postgresql.org/docs/current/errcodes-appendix.html), such as `23505`.
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// The name of the constraint, if it is one.
+    /// Returns the name of the constraint, if it is one.
     pub fn constraint(&self) -> Option<&str> {
         self.constraint.as_deref()
     }
 
-    /// Whether it refuses what was written, and not how.
+    /// Returns whether it rejects the written data, and not the way of writing it.
     pub(super) fn is_refusal(&self) -> bool {
         self.code.starts_with("23") || self.code == SqlState::RAISE_EXCEPTION.code()
     }
@@ -63,18 +63,18 @@ impl fmt::Display for Violation {
 
 impl StdError for Violation {}
 
-/// What a failure says about its connection.
+/// The state of a connection after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Health {
-    /// The statement failed, the connection serves the next.
+    /// The statement failed, and the connection can be used for the next.
     Usable,
     /// Nothing more can be sent on it.
     Broken,
-    /// The server no longer accepts writes. The idle connections of the pool lead to it as well.
+    /// The server no longer accepts writes. The idle connections of the pool lead to the same server.
     Demoted,
 }
 
-/// The failure of a statement that may have been sent.
+/// Returns the failure of a statement that may have been sent.
 pub(super) fn of_statement(error: tokio_postgres::Error, operation: &'static str) -> Failure {
     let Some(database) = error.as_db_error() else {
         let message = format!("the connection to PostgreSQL failed: {}", root_cause(&error));
@@ -101,7 +101,8 @@ pub(super) fn of_statement(error: tokio_postgres::Error, operation: &'static str
     Failure { error: answered(kind, status, operation, error, hint), is_lock_timeout, connection }
 }
 
-/// The failure of an attempt to connect: no statement was sent. PgBouncer answers 08P01 to start-up options, RDS Proxy 0A000.
+/// Returns the failure of an attempt to connect, before any statement was sent. PgBouncer rejects start-up options with
+/// 08P01, RDS Proxy with 0A000.
 pub(super) fn of_connect(error: tokio_postgres::Error, has_options: bool, addresses: &str) -> Error {
     const OPERATION: &str = "connect";
     if let Some(database) = error.as_db_error() {
@@ -116,20 +117,20 @@ pub(super) fn of_connect(error: tokio_postgres::Error, has_options: bool, addres
         };
         return answered(kind, ErrorStatus::Temporary, OPERATION, error, hint);
     }
-    // Not a failure of the network: a missing password, or a server without TLS.
+    // Not a network failure, but for example a missing password, or a server without TLS.
     let is_refused = !error.is_closed() && !causes(&error).any(|cause| cause.is::<io::Error>());
     let kind = if is_refused { ErrorKind::AccessDenied } else { ErrorKind::Unavailable };
     let message = format!("no connection to PostgreSQL at {addresses}: {}", connection_cause(&error));
     Error::new(kind, ErrorStatus::Temporary, OPERATION, message).with_source(error)
 }
 
-/// The error of a settle whose record is locked by another transaction.
+/// Returns the error of a settle whose record is locked by another transaction.
 pub(super) fn locked(operation: &'static str) -> Error {
     let message = "another transaction holds the record for longer than `lock_timeout`";
     Error::new(ErrorKind::Timeout, ErrorStatus::Temporary, operation, message)
 }
 
-/// The error of a pool that gave no connection.
+/// Returns the error of a pool that provided no connection.
 pub(super) fn of_pool(error: PoolError<Error>) -> Error {
     match error {
         PoolError::Backend(error) => error,
@@ -147,18 +148,18 @@ pub(super) fn of_pool(error: PoolError<Error>) -> Error {
     }
 }
 
-/// The error of a row with unexpected columns. The statement itself succeeded.
+/// Returns the error of a row with unexpected columns. The statement itself succeeded.
 pub(super) fn of_shape(error: tokio_postgres::Error, operation: &'static str) -> Error {
     let message = "the table's columns do not have the expected types";
     Error::new(ErrorKind::Table, ErrorStatus::Ambiguous, operation, message).with_source(error)
 }
 
-/// The error of a statement that returned no row although it always returns one.
+/// Returns the error of a statement that returned no row although it always returns one.
 pub(super) fn no_row(operation: &'static str) -> Error {
     Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, "PostgreSQL returned no row")
 }
 
-/// The same error for each of `count` requests.
+/// Returns the same error for each of `count` requests.
 pub(super) fn for_each<T>(error: Error, count: usize) -> Answers<T> {
     error.for_each(count).map(Err).collect()
 }
@@ -182,35 +183,36 @@ fn answered(
     }
     let message = format!("PostgreSQL answered {code}: {}{hint}", database.message());
     let answered = Error::new(kind, status, operation, message);
-    // The server's own error. The client's around it says nothing more.
+    // The server's own error. The client's error around it adds nothing.
     match error.into_source() {
         Some(source) => answered.with_source(source),
         None => answered,
     }
 }
 
-/// Whether the session ends with the error.
+/// Returns whether the session ends with the error.
 fn ends_session(error: &DbError) -> bool {
     matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
 }
 
-/// Classifies by the code of an error. A failed statement is rolled back as a whole. Its outcome is in doubt only if the
-/// session ended as well, unless the code says that the session ended first.
+/// Classifies by the code of an error. A failed statement is rolled back as a whole. Its outcome is in doubt only if
+/// the session ended as well, unless the code means that the session ended first.
 /// <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 fn of_code(code: &str, ends_session: bool) -> (ErrorKind, ErrorStatus) {
     let temporary = |kind| (kind, ErrorStatus::Temporary);
     let class = code.get(..2).unwrap_or_default();
     match (class, code) {
-        // Lock and statement timeouts, also those of the whole transaction; an operator cancelled the statement.
+        // Lock and statement timeouts, including those of the whole transaction, or a statement cancelled by an
+        // operator.
         (_, "55P03" | "57014" | "25P04") => temporary(ErrorKind::Timeout),
-        // The outcome of the statement is not known.
+        // The outcome of the statement is unknown.
         (_, "40003") | ("08", _) => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
-        // Conflicts between transactions; a server that went to read-only, shuts down, crashed or starts.
+        // Conflicts between transactions, or a server that became read-only, shuts down, crashed or starts.
         ("40", _) | (_, "25006" | "57P01" | "57P02" | "57P03" | "57P05") => temporary(ErrorKind::Unavailable),
         // Too many connections, no memory, a full disk.
         ("53", _) => temporary(ErrorKind::Throttled),
         ("28", _) | (_, "42501") => temporary(ErrorKind::AccessDenied),
-        // The statements are fixed, so what does not fit is the table or its constraints; or there is no such database.
+        // The statements are fixed, so the cause is the table or its constraints, or a missing database.
         ("21" | "22" | "23" | "3D" | "3F" | "42" | "54", _) => temporary(ErrorKind::Table),
         _ if ends_session => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
         _ => temporary(ErrorKind::Unavailable),

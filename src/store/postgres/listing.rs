@@ -1,4 +1,4 @@
-//! Lists: one statement for each page, which reads the scope by its primary key, or by the index for lists.
+//! Lists records with one statement per page, which reads the scope by its primary key, or by the index for lists.
 
 use tokio_postgres::types::Type;
 
@@ -20,7 +20,7 @@ use crate::{
 
 const LIST: &str = "list";
 
-/// Start of a page: the key before it, and with the index also the time of that key's claim.
+/// Start of a page: the key before it, and with the index also the claim time of that key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     claimed_at: i64,

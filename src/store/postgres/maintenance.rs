@@ -18,15 +18,16 @@ use crate::{
     store::ResultData,
 };
 
-/// Lets one migration run at a time: of two that create a table concurrently both may fail, even with `IF NOT EXISTS`.
+/// The lock that allows one migration at a time: if two create a table concurrently, both may fail, even with
+/// `IF NOT EXISTS`.
 const ADVISORY_LOCK: i64 = 0x6f6e_6365_5f70_6731;
 
-/// How long [`warm_up`](crate::Store::warm_up) waits for the server's answers.
+/// The maximum time that [`warm_up`](crate::Store::warm_up) waits for the server.
 const WARM_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl PostgresStore {
-    /// Creates the tables of records and marks, with their indexes, where they are missing. A table that exists with its index
-    /// stays as it is. Repeated and concurrent calls are safe: one waits for the other.
+    /// Creates the tables of records and marks, with their indexes, if they are missing. An existing table with its
+    /// index is left unchanged. Repeated and concurrent calls are safe, because one waits for the other.
     ///
     /// The role needs `CREATE` on the schema, which a function's role should not have. Call this during deployment, or run the
     /// statements in [`schema`](Self::schema) with a migration tool.
@@ -60,16 +61,17 @@ impl PostgresStore {
         connection.execute_all(OPERATION, &format!("SELECT pg_advisory_xact_lock({ADVISORY_LOCK});\n{missing}")).await
     }
 
-    /// The statements that create the tables and their indexes.
+    /// Returns the statements that create the tables and their indexes.
     pub fn schema(&self) -> &str {
         &self.statements.schema
     }
 
-    /// Deletes expired records of the table and then expired marks, in every scope, up to `limit` of both together, and returns
-    /// their number. It skips locked rows, so it never waits for a lock. Repeat it until it returns less than `limit`.
+    /// Deletes expired records of the table and then expired marks, in every scope, up to `limit` of both together, and
+    /// returns their number. It skips locked rows, so it never waits for a lock. Repeat it until it returns less than
+    /// `limit`.
     ///
-    /// It reads and deletes only what expired on days (UTC) that are over: a record stays for up to a day after it has expired.
-    /// What has expired counts as absent in any case: this only frees storage.
+    /// It reads and deletes only rows that expired on past days (UTC), so a record is kept for up to a day after it has
+    /// expired. Expired rows count as absent in any case, so this only frees storage.
     ///
     /// # Errors
     ///
@@ -94,7 +96,7 @@ impl PostgresStore {
         Ok(deleted)
     }
 
-    /// Opens a connection, reads from the table, and warns of the session's settings that do harm.
+    /// Opens a connection, reads from the table, and warns of harmful settings of the session.
     pub(super) async fn warm_up(&self) -> Result<(), Error> {
         const OPERATION: &str = "warm";
         let warmed = tokio::time::timeout(WARM_TIMEOUT, async {
@@ -127,7 +129,7 @@ fn warn_of(session: &Session<'_>) {
             "the role has no lock_timeout: an open transaction on one record blocks whole batches for as long as it \
              lasts; ALTER ROLE … SET lock_timeout = '200ms', or `Config::lock_timeout`"
         );
-        // A wait for a lock is what keeps a statement for long after its call was dropped.
+        // A wait for a lock can keep a statement running long after its call was dropped.
         if session.client_connection_check_interval == "0" {
             tracing::warn!(
                 target: "lambda_once",

@@ -13,7 +13,7 @@ use crate::{
     record::{KeyHash, Owner},
 };
 
-/// A row of `read_mark.sql`: a mark, if there is one, and when it was read.
+/// Reads a row of `read_mark.sql`: a mark, if there is one, and the time at which it was read.
 pub(super) fn found(row: &Row, operation: &'static str) -> Result<(Option<Mark>, Timestamp), Error> {
     let columns = Columns { row, operation };
     let mark = match columns.get::<Option<i64>>("expiration")? {
@@ -56,7 +56,7 @@ fn doubt(columns: &Columns<'_>) -> Result<Vec<Doubt>, Error> {
     doubts.collect()
 }
 
-/// A mark as it is stored.
+/// A mark in its stored form.
 pub(super) struct Stored<'a> {
     newest: Option<String>,
     owner: Option<&'a [u8]>,
@@ -87,7 +87,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// The parameters $3 to $10 of `write_mark.sql`.
+    /// Returns the parameters $3 to $10 of `write_mark.sql`.
     pub(super) fn parameters(&self) -> [Parameter<'_>; 8] {
         [
             (&self.newest, Type::TEXT),

@@ -1,7 +1,7 @@
 //! Keeps records in a PostgreSQL table.
 //!
-//! There is one row for each key, and one for each entity of [ordered](crate::Operation::ordered_by) operations in a second
-//! table. [`PostgresStore::migrate`] creates both tables; so do the statements in [`PostgresStore::schema`]:
+//! There is one row per key, and in a second table one row per entity of [ordered](crate::Operation::ordered_by)
+//! operations. [`PostgresStore::migrate`] creates both tables, and so do the statements in [`PostgresStore::schema`]:
 //!
 //! ```sql
 #![doc = include_str!("schema.sql")]
@@ -70,13 +70,13 @@ pub use transaction::{IsolationLevel, Transaction};
 use connection::Connections;
 use statements::Statements;
 
-/// The most keys in one statement.
+/// The maximum number of keys in one statement.
 const BATCH: usize = 100;
 
-/// The largest result, in bytes. Larger ones are better kept elsewhere.
+/// The maximum size of a result, in bytes. Larger ones are better kept elsewhere.
 const MAX_RESULT_BYTES: usize = 1 << 20;
 
-/// Records in a PostgreSQL table.
+/// Keeps records in a PostgreSQL table.
 ///
 /// ```no_run
 /// # async fn init() -> Result<(), lambda_once::Error> {
@@ -88,7 +88,7 @@ const MAX_RESULT_BYTES: usize = 1 << 20;
 /// # Ok(()) }
 /// ```
 ///
-/// Cheap to clone; clones share the connections. A connection belongs to the tokio runtime on which it was opened.
+/// Cheap to clone. Clones share the connections. A connection belongs to the tokio runtime on which it was opened.
 #[derive(Clone)]
 pub struct PostgresStore {
     connections: Connections,
@@ -96,13 +96,14 @@ pub struct PostgresStore {
     scope: Arc<str>,
     /// `None` for the server's clock.
     clock: Option<Arc<dyn Clock>>,
-    /// Of transactions; `None` for the session's.
+    /// The level of transactions, or `None` for the session's.
     isolation_level: Option<IsolationLevel>,
     id: StoreId,
 }
 
 impl PostgresStore {
-    /// A store on the table `once_records` in the database that the environment variable `POSTGRES_URL` names.
+    /// Creates a store on the table `once_records` in the database whose URL is in the environment variable
+    /// `POSTGRES_URL`.
     ///
     /// # Errors
     ///
@@ -118,7 +119,7 @@ impl PostgresStore {
         self
     }
 
-    /// The parameter `now` of the statements.
+    /// Returns the parameter `now` of the statements.
     fn now(&self) -> Option<i64> {
         self.clock.as_ref().map(|clock| row::timestamp(clock.now()))
     }

@@ -1,11 +1,11 @@
-//! Requests with an order, one after the other. Each is a transaction that locks the entity's mark and then the record, judges
-//! the request by the shared rules, and writes both: nothing can change in between.
+//! Ordered requests, one after another. Each is a transaction that locks the entity's mark and then the record, judges
+//! the request by the shared rules, and writes both, so nothing can change in between.
 //!
-//! Statements without an order lock records only, and a purge waits for no lock, so that none of these deadlock. The statements
-//! before the judgement share a round trip, and so do the writes and their `COMMIT`.
+//! Statements without an order lock only records, and a purge waits for no lock, so none of these deadlock. The
+//! statements before the judgement share a round trip, and so do the writes and their `COMMIT`.
 //!
-//! Callers hold what runs them as a boxed future. Without the feature `order` none is ever made, so that the linker leaves this
-//! code out, although an `async` function could await it.
+//! Callers hold these futures boxed. Without the feature `order` none is ever created, so that the linker removes this
+//! code, although an `async` function could await it.
 
 use std::iter::once;
 
@@ -41,11 +41,11 @@ use crate::{
 const CLAIM: &str = "claim";
 const SETTLE: &str = "settle";
 
-/// A request with an order, and its place in the call.
+/// A request with an order, and its position in the call.
 pub(super) type Member<'a, R> = (usize, &'a R, &'a Order);
 
 impl PostgresStore {
-    /// Claims one after the other, until `MAX_BLOCKED` of them have waited for a lock.
+    /// Claims one after another, until `MAX_BLOCKED` of them have waited for a lock.
     pub(super) fn claim_in_order<'a>(
         &'a self,
         members: impl Iterator<Item = Member<'a, ClaimRequest>> + Send + 'a,
@@ -56,7 +56,7 @@ impl PostgresStore {
             while let Some((place, request, order)) = members.next().filter(|_| blocked < MAX_BLOCKED) {
                 let connection = match self.connections.get().await {
                     Ok(connection) => connection,
-                    // Nor would the others get one.
+                    // The others would not get one either.
                     Err(error) => return fail(error, place, members, answers),
                 };
                 let claimed = match self.claim_ordered(connection, request, order).await {
@@ -92,7 +92,7 @@ impl PostgresStore {
         answer
     }
 
-    /// Claims within a transaction. Anything but a grant leaves the transaction to be rolled back.
+    /// Claims within a transaction. With any result but a grant the transaction must be rolled back.
     pub(super) async fn claim_ordered_within(
         &self,
         connection: &Connection,
@@ -106,7 +106,7 @@ impl PostgresStore {
         Ok(self.write_claim(connection, request, order, &state).await?.map_or(HELD, Claimed::Granted))
     }
 
-    /// Answers a claim whose mark or record is locked, by what is committed.
+    /// Decides a claim whose mark or record is locked, by the committed state.
     async fn explain_ordered(&self, request: &ClaimRequest, order: &Order) -> Result<Claimed, Error> {
         let connection = self.connections.get().await?;
         let state = self.look(&connection, &request.key, request.result_data, CLAIM).await;
@@ -115,7 +115,7 @@ impl PostgresStore {
         Ok(state.judge(request, order)?.unwrap_or(HELD))
     }
 
-    /// Settles one after the other.
+    /// Settles one after another.
     pub(super) fn settle_in_order<'a>(
         &'a self,
         members: impl Iterator<Item = Member<'a, SettleRequest>> + Send + 'a,
@@ -223,7 +223,7 @@ impl PostgresStore {
         order: &Order,
         transaction: &str,
     ) -> Result<bool, Failure> {
-        // One round trip: no statement of the handler can come in between.
+        // One round trip, so that no statement of the handler can come in between.
         let (is_within, state) = join(
             is_within(connection, transaction, SETTLE),
             self.hold(connection, &request.key, ResultData::Omit, SETTLE),
@@ -240,8 +240,8 @@ impl PostgresStore {
         Ok(self.write_settle(connection, request, order, &state).await?.is_some())
     }
 
-    /// Writes a claim that is free to be granted. `None` if a request without an order has claimed the key meanwhile, which no
-    /// lock excludes: then nothing is written.
+    /// Writes a claim that is free to be granted. Returns `None` if a request without an order has claimed the key
+    /// meanwhile, which no lock excludes. Nothing is written then.
     async fn write_claim(
         &self,
         connection: &Connection,
@@ -262,8 +262,8 @@ impl PostgresStore {
         Ok(granted.map(|grant| Grant { has_merged_doubt, ..grant }))
     }
 
-    /// Writes a settle that may be applied. Returns the lease that is then on record, if it is still there; `None` if the settle
-    /// was not applied.
+    /// Writes a settle that may be applied. Returns the lease that is then on record, if it still exists, or `None` if
+    /// the settle was not applied.
     async fn write_settle(
         &self,
         connection: &Connection,
@@ -313,7 +313,7 @@ impl PostgresStore {
     }
 }
 
-/// Sends `BEGIN`, and then the statements of `work`, all at once.
+/// Sends `BEGIN` and then the statements of `work`, all together.
 async fn begin<T>(
     connection: &Connection,
     operation: &'static str,
@@ -323,7 +323,7 @@ async fn begin<T>(
     begun.and(done)
 }
 
-/// Sends the statements of `work`, and then `COMMIT`, all at once: one that fails has it roll back.
+/// Sends the statements of `work` and then `COMMIT`, all together. If one fails, the `COMMIT` rolls back.
 async fn commit<T>(
     connection: &Connection,
     operation: &'static str,
@@ -337,7 +337,7 @@ async fn commit<T>(
     }
 }
 
-/// Gives this request and those after it the error.
+/// Sets the error as the result of this request and those after it.
 fn fail<'a, R: 'a, T>(
     error: Error,
     place: usize,

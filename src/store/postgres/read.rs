@@ -17,7 +17,7 @@ use crate::{
     store::{Answers, ResultData},
 };
 
-/// The records that were found, by their keys.
+/// The existing records, by their keys.
 pub(super) type Records = HashMap<KeyHash, Found>;
 
 impl PostgresStore {
@@ -84,7 +84,7 @@ impl PostgresStore {
         self.select_by(&self.statements.select, connection, keys, data, operation).await
     }
 
-    /// Selects by `select.sql`, or by the same with a lock.
+    /// Selects by `select.sql`, or by its variant with a lock.
     pub(super) async fn select_by(
         &self,
         sql: &str,
@@ -100,7 +100,7 @@ impl PostgresStore {
     }
 }
 
-/// The records in rows of `select.sql`, of the keys that are wanted.
+/// Returns the records in rows of `select.sql` for the requested keys.
 pub(super) fn records(
     rows: &[Row],
     is_wanted: impl Fn(&KeyHash) -> bool,

@@ -1,4 +1,4 @@
-//! Rolls transactions back, and finds out whether that is what happened to them.
+//! Rolls transactions back, and checks that they were rolled back.
 
 use std::time::Duration;
 
@@ -19,24 +19,24 @@ use crate::{
     store::{ResultData, SettleRequest},
 };
 
-/// How long a connection may take to answer whether it is still in its transaction, and to roll that back, before it is closed and
-/// the server is asked on another one.
+/// The maximum time for a connection to report whether it is still in its transaction, and to roll that back. After
+/// that it is closed, and the server is queried on another connection.
 const ROLLBACK_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How long the server is asked for the end of the transaction of a closed connection.
+/// The maximum time for querying the server about the end of the transaction of a closed connection.
 const POLL_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// The pause before the server is asked again.
+/// The pause between two of these queries.
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Begun {
-    /// Rolls back, and returns the connection to the pool. If that takes long or fails, or if it is in use elsewhere, the connection is
-    /// closed.
+    /// Rolls back, and returns the connection to the pool. If that fails or takes too long, or if the connection is in
+    /// use elsewhere, it is closed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Transaction`], ambiguous, unless the transaction is known to be rolled back: the handler has ended it itself, or
-    /// the server did not say whether it has.
+    /// [`ErrorKind::Transaction`], ambiguous, unless the transaction is known to be rolled back, that is, if the
+    /// handler has ended it itself or the server did not report whether it has.
     pub(super) async fn roll_back(self, is_unshared: bool) -> Result<(), Error> {
         if is_unshared {
             if let Some(connection) = self.end(POLL_TIMEOUT).await? {
@@ -55,21 +55,21 @@ impl Begun {
         }
     }
 
-    /// As [`end`](Self::end), for as long as the caller waits.
+    /// Ends the transaction like [`end`](Self::end), for as long as the caller waits.
     pub(super) async fn end_in_commit(self) -> Result<Option<Connection>, Error> {
         self.end(Duration::MAX).await
     }
 
-    /// Rolls back a transaction that only the store can send statements in. Returns the connection, if it is still usable. `limit`
-    /// is for the question on another connection.
+    /// Rolls back a transaction that only the store can send statements in. Returns the connection, if it is still
+    /// usable. `limit` applies to the query on another connection.
     ///
     /// # Errors
     ///
-    /// As of [`roll_back`](Self::roll_back).
+    /// Those of [`roll_back`](Self::roll_back).
     async fn end(self, limit: Duration) -> Result<Option<Connection>, Error> {
         let Self { connection, id, store } = self;
-        // Messages of their own, since an error in one must not keep the others from being run. After an error of the handler's the
-        // first is refused (25P02), and the last one tells.
+        // Separate messages, because an error in one must not prevent the others. After an error of the handler's the
+        // first is rejected (25P02), and the last one decides.
         let asked = join3(
             is_within(&connection, &id, COMMIT),
             connection.execute_all(COMMIT, "ROLLBACK"),
@@ -85,7 +85,7 @@ impl Begun {
         };
         let connection = Some(connection).filter(|_| rolled_back.is_ok());
         match (is_within, status) {
-            // The server rolls back what a closed connection has begun.
+            // The server rolls back the transaction of a closed connection.
             (Ok(true), _) => Ok(connection),
             (Ok(false), _) => {
                 connection.into_iter().for_each(Connection::give_back);
@@ -107,12 +107,12 @@ impl PostgresStore {
         self.await_end(id, limit).await.and_then(judge)
     }
 
-    /// Waits until the server has ended a transaction whose connection is closed, and returns how. Opening another connection has
-    /// limits of its own.
+    /// Waits until the server has ended a transaction whose connection is closed, and returns how it ended. Opening
+    /// another connection has separate limits.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Transaction`], ambiguous, if the server does not say.
+    /// [`ErrorKind::Transaction`], ambiguous, if the server does not report it.
     async fn await_end(&self, id: &str, limit: Duration) -> Result<Option<Status>, Error> {
         let connection = self.connections.get().await.map_err(|_| not_known())?;
         let ended = async {
@@ -133,15 +133,15 @@ impl PostgresStore {
         }
     }
 
-    /// Checks after a commit that was not awaited that the claim may be released: that the transaction was rolled back, or committed
-    /// with the outcome.
+    /// Checks, after a commit that was not awaited, that the claim may be released because the transaction was rolled
+    /// back or committed with the outcome.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Transaction`], ambiguous, if the handler has ended the transaction itself, or may have.
     pub(super) async fn check_end(&self, id: &str, request: &SettleRequest) -> Result<(), Error> {
         match self.await_end(id, Duration::MAX).await? {
-            // The commit is over, so that a read shows it.
+            // The commit is over, so a read shows it.
             Some(Status::Committed) => {
                 let found = self.read_all(&[request.key], ResultData::Omit, COMMIT).await.pop();
                 let record = found.ok_or_else(not_known)?.map_err(|_| not_known())?;
@@ -155,7 +155,7 @@ impl PostgresStore {
     }
 }
 
-/// Whether the connection is in this transaction, which the handler may have ended.
+/// Returns whether the connection is in this transaction, which the handler may have ended.
 pub(super) async fn is_within(
     connection: &Connection,
     transaction: &str,
@@ -166,14 +166,14 @@ pub(super) async fn is_within(
     Ok(row::transaction(row, operation)? == Some(transaction))
 }
 
-/// Rolls back, and returns the connection to the pool. If that takes long or fails, the connection is closed.
+/// Rolls back, and returns the connection to the pool. If that fails or takes too long, the connection is closed.
 pub(super) async fn roll_back(connection: Connection) {
     if matches!(timeout(ROLLBACK_TIMEOUT, connection.execute_all(COMMIT, "ROLLBACK")).await, Ok(Ok(()))) {
         connection.give_back();
     }
 }
 
-/// What the server knows of a transaction.
+/// The status of a transaction according to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     InProgress,
@@ -200,14 +200,15 @@ fn judge(status: Option<Status>) -> Result<(), Error> {
     }
 }
 
-/// The error of a transaction that its handler has ended: what it wrote may be committed.
+/// Returns the error of a transaction that its handler has ended, so that its writes may be committed.
 pub(super) fn ended_by_the_handler() -> Error {
     let message = "the handler has ended the transaction itself, so it is not known which of its writes are committed; \
                    take `COMMIT`, `ROLLBACK` and `BEGIN` out of its statements";
     Error::new(ErrorKind::Transaction, ErrorStatus::Ambiguous, COMMIT, message)
 }
 
-/// The error of a transaction whose state could not be asked for: the handler may have committed it before.
+/// Returns the error of a transaction whose state could not be determined, because the handler may have committed it
+/// before.
 fn not_known() -> Error {
     let message = "PostgreSQL did not say in time whether the transaction was rolled back; it was, unless the handler has \
                    sent `COMMIT` itself";

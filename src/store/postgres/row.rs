@@ -1,4 +1,4 @@
-//! Converts rows into records, and numbers as they are stored.
+//! Converts rows to records, and numbers to their stored form.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use crate::{
     store::{Grant, ResultData},
 };
 
-/// The longest duration that is stored. Added to the current time it still fits into the columns, `purge_day` included.
+/// The maximum duration that is stored, in milliseconds. Added to the current time it still fits into the columns,
+/// including `purge_day`.
 const MAX_MILLIS: i64 = 1 << 52;
 
 /// The version that this library writes into records.
@@ -38,12 +39,12 @@ pub(super) fn timestamp(time: Timestamp) -> i64 {
     millis(time.since(Timestamp::EPOCH))
 }
 
-/// Seconds since 1970.
+/// Converts seconds since 1970.
 pub(super) fn seconds(seconds: u64) -> i64 {
     millis(Duration::from_secs(seconds)) / 1_000
 }
 
-/// The columns `data` and `encoding` of a result.
+/// Returns the columns `data` and `encoding` of a result.
 pub(super) fn stored(result: &StoredResult) -> (Option<&[u8]>, Option<i16>) {
     match &result.data {
         Some(StoredData::Json(text)) => (Some(text.as_bytes()), Some(JSON)),
@@ -54,11 +55,11 @@ pub(super) fn stored(result: &StoredResult) -> (Option<&[u8]>, Option<i16>) {
     }
 }
 
-/// A row of `select.sql`: a record, and when it was read.
+/// A row of `select.sql`: a record, and the time at which it was read.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) record: Result<Record, Error>,
-    /// The record's, which can be read even if the record cannot be understood.
+    /// The record's expiration, which can be read even if the record cannot be decoded.
     pub(super) expiration: u64,
     pub(super) now: Timestamp,
 }
@@ -68,7 +69,7 @@ pub(super) fn found(row: &Row, data: ResultData, operation: &'static str) -> Res
     Ok(Found { record: record(&columns, data), expiration: columns.number("expiration")?, now: columns.time("now")? })
 }
 
-/// A row of `claim.sql`: what was granted.
+/// Reads a row of `claim.sql`: a grant.
 pub(super) fn grant(row: &Row) -> Result<(KeyHash, Grant), Error> {
     let columns = Columns { row, operation: "claim" };
     let grant = Grant {
@@ -80,13 +81,13 @@ pub(super) fn grant(row: &Row) -> Result<(KeyHash, Grant), Error> {
     Ok((columns.key()?, grant))
 }
 
-/// A row of `settle.sql`.
+/// Reads a row of `settle.sql`.
 pub(super) fn key_and_lease(row: &Row, operation: &'static str) -> Result<(KeyHash, Timestamp), Error> {
     let columns = Columns { row, operation };
     Ok((columns.key()?, columns.time("lease_until")?))
 }
 
-/// The key of a row.
+/// Reads the key of a row.
 pub(super) fn key(row: &Row, operation: &'static str) -> Result<KeyHash, Error> {
     Columns { row, operation }.key()
 }
@@ -95,7 +96,7 @@ pub(super) fn key(row: &Row, operation: &'static str) -> Result<KeyHash, Error> 
 pub(super) struct Listed {
     pub(super) read: u64,
     pub(super) last: Option<KeyHash>,
-    /// Of a list by the index.
+    /// Only in a list by the index.
     pub(super) last_claimed_at: Option<i64>,
     /// `None` if the row has no record.
     pub(super) key: Option<KeyHash>,
@@ -126,12 +127,12 @@ pub(super) fn session<'a>(row: &'a Row, operation: &'static str) -> Result<Sessi
     })
 }
 
-/// The row of `transaction_id.sql`.
+/// Reads the row of `transaction_id.sql`.
 pub(super) fn transaction<'a>(row: &'a Row, operation: &'static str) -> Result<Option<&'a str>, Error> {
     Columns { row, operation }.get("id")
 }
 
-/// What `transaction_status.sql` returns.
+/// Reads the row of `transaction_status.sql`.
 pub(super) fn transaction_status<'a>(row: &'a Row, operation: &'static str) -> Result<Option<&'a str>, Error> {
     Columns { row, operation }.get("status")
 }
@@ -179,7 +180,7 @@ fn result(columns: &Columns<'_>, wanted: ResultData) -> Result<StoredResult, Err
     Ok(StoredResult { data, dropped: encoding == Some(DROPPED), superseded: encoding == Some(SUPERSEDED) })
 }
 
-/// The status of a number; `None` for any other.
+/// Returns the status of a number, or `None` for any other number.
 const fn status(number: i16) -> Option<Status> {
     match number {
         0 => Some(Status::InProgress),

@@ -1,4 +1,4 @@
-//! Settles: one statement for those that change records, one for those that delete them, sent together.
+//! Settles with one statement for changes and one for deletions of records, sent together.
 
 use std::collections::HashMap;
 
@@ -21,10 +21,10 @@ use crate::{
 
 const OPERATION: &str = "settle";
 
-/// The most bytes of results in one statement. A larger result has its own statement.
+/// The maximum size of the results in one statement, in bytes. A larger result has a separate statement.
 const MAX_BYTES: usize = 1 << 20;
 
-/// A settle, and its place in the call.
+/// A settle, and its position in the call.
 type Member<'a> = (usize, &'a SettleRequest);
 
 /// The settles of one statement.
@@ -35,13 +35,13 @@ enum Statement<'a> {
     Delete(Vec<Member<'a>>),
 }
 
-/// The keys of applied settles; for an update, with the leases now on record.
+/// The keys of applied settles, and for an update their recorded leases.
 type Applied = HashMap<KeyHash, Option<Timestamp>>;
 
-/// The answers of a call; `None` while a settle is undecided.
+/// The results of a call, with `None` for undecided settles.
 type Open = [Option<Result<Settled, Error>>];
 
-/// What a settle of `settle.sql` writes.
+/// The columns that a settle of `settle.sql` writes.
 #[derive(Default)]
 struct Change<'a> {
     what: i16,
@@ -89,8 +89,8 @@ impl PostgresStore {
         answers.into_iter().flatten().collect()
     }
 
-    /// A locked row blocks the statement of all settles until `lock_timeout`. They are then retried without those of locked
-    /// rows, which fail.
+    /// Settles records together. A locked row blocks the statement of all settles until `lock_timeout`. They are then
+    /// retried without those of locked rows, which fail.
     async fn settle_together(&self, members: Vec<Member<'_>>, answers: &mut Open) {
         let connection = match self.connections.get().await {
             Ok(connection) => connection,
@@ -140,7 +140,7 @@ impl PostgresStore {
         }
     }
 
-    /// Sends all statements at once.
+    /// Sends all statements together.
     async fn settle_statements<'a>(
         &self,
         connection: &Connection,
@@ -159,8 +159,8 @@ impl PostgresStore {
         .await
     }
 
-    /// Records an outcome within this transaction. Returns whether it was applied. It is not if the connection is in
-    /// another transaction, or in none.
+    /// Records an outcome within this transaction. Returns whether it was applied. It is not if the connection is in a
+    /// different transaction, or in none.
     pub(super) async fn settle_within(
         &self,
         connection: &Connection,
@@ -176,8 +176,8 @@ impl PostgresStore {
         Ok(applied.contains_key(&request.key))
     }
 
-    /// Settles one record at a given time. Returns the lease that is then on record, if it is still there; `None` if the settle
-    /// was not applied.
+    /// Settles one record at a given time. Returns the lease that is then on record, if it still exists, or `None` if
+    /// the settle was not applied.
     pub(super) async fn settle_at(
         &self,
         connection: &Connection,
@@ -237,7 +237,7 @@ impl PostgresStore {
     }
 }
 
-/// Enters the answers of a statement's settles; those that it did not apply go to `refused`.
+/// Sets the results of a statement's settles. Those that it did not apply go to `refused`.
 fn enter<'a>(
     members: Vec<Member<'a>>,
     answer: Result<Applied, Failure>,
@@ -257,7 +257,7 @@ fn enter<'a>(
     }
 }
 
-/// The answer to a settle that was applied, after which this lease is on record.
+/// Returns the result of an applied settle, after which this lease is on record.
 pub(super) fn applied(request: &SettleRequest, lease_until: Option<Timestamp>) -> Settled {
     match (lease_until, &request.settlement) {
         (Some(lease_until), Settlement::Renew { .. }) => Settled::Renewed { lease_until },
@@ -265,7 +265,7 @@ pub(super) fn applied(request: &SettleRequest, lease_until: Option<Timestamp>) -
     }
 }
 
-/// Gives each of these settles the error.
+/// Sets the error as the result of each of these settles.
 fn fail(members: &[Member<'_>], error: Error, answers: &mut Open) {
     for ((place, _), error) in members.iter().zip(error::for_each(error, members.len())) {
         answers[*place] = Some(error);
@@ -284,7 +284,7 @@ fn statements<'a>(members: impl Iterator<Item = Member<'a>>) -> Vec<Statement<'a
     updates.chain(deletes.chunks(BATCH).map(|members| Statement::Delete(members.to_vec()))).collect()
 }
 
-/// The size of a settle's result, in bytes.
+/// Returns the size of a settle's result, in bytes.
 fn size(request: &SettleRequest) -> usize {
     request.settlement.result().and_then(|result| result.data.as_ref()).map_or(0, StoredData::len)
 }

@@ -1,4 +1,4 @@
-//! The state that an ordered request is judged by: the mark of its entity, its record, and the time.
+//! The state that decides an ordered request, which is the mark of its entity, its record, and the time.
 
 use futures_util::future::{join, join3};
 use tokio_postgres::{Row, types::Type};
@@ -29,10 +29,10 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The answer to a claim; `None` if it is to be granted.
+    /// Returns the result of a claim, or `None` if it is to be granted.
     pub(super) fn judge(&self, request: &ClaimRequest, order: &Order) -> Result<Option<Claimed>, Error> {
         let record = match &self.record {
-            // What has expired is replaced, whatever it holds.
+            // An expired record is replaced, whatever it contains.
             Some(Found { record: Err(_), expiration, .. }) if *expiration <= self.now.seconds_rounded_down() => None,
             Some(Found { record, .. }) => Some(record.as_ref().map_err(Error::without_source)?),
             None => None,
@@ -44,7 +44,7 @@ impl State {
         })
     }
 
-    /// Whether the record lets the settle be applied.
+    /// Returns whether the record allows the settle.
     pub(super) fn may_settle(&self, request: &SettleRequest) -> bool {
         let record = self.record.as_ref().and_then(|found| found.record.as_ref().ok());
         record.is_some_and(|record| rules::may_settle(request, record, self.now))
@@ -52,13 +52,13 @@ impl State {
 
     /// # Errors
     ///
-    /// [`ErrorKind::Format`](crate::ErrorKind::Format) for a mark of a version that this one does not know.
+    /// [`ErrorKind::Format`](crate::ErrorKind::Format) for a mark of an unknown version.
     pub(super) fn check_mark(&self, operation: &'static str) -> Result<(), Error> {
         let live = self.mark.as_ref().filter(|mark| !ordering::is_expired(mark, self.now));
         live.map_or(Ok(()), |mark| ordering::check_version(mark, operation))
     }
 
-    /// Returns the record, unless it has expired: then it is no record, whatever it holds.
+    /// Returns the record, unless it has expired and counts as absent, whatever it contains.
     pub(super) fn into_live_record(self) -> Result<Option<Record>, Error> {
         let now = self.now.seconds_rounded_down();
         self.record.filter(|found| found.expiration > now).map(|found| found.record).transpose()
@@ -70,8 +70,8 @@ impl State {
 }
 
 impl PostgresStore {
-    /// Locks the mark and the record, and reads them and the clock. In this order: the time at which a statement starts to wait
-    /// for a lock may be long past when it has it, so the last one, which waits for none, reads the clock.
+    /// Locks the mark and the record, and reads them and the clock, in this order. A statement that waits for a lock
+    /// may have started long before it gets the lock, so the last one, which waits for none, reads the clock.
     pub(super) async fn hold(
         &self,
         connection: &Connection,
@@ -89,13 +89,13 @@ impl PostgresStore {
             self.read_mark(connection, key, operation),
         )
         .await;
-        // The statements after one that has failed say no more than that.
+        // The statements after a failed one report only that failure.
         held?;
         state(record, mark, data, operation)
     }
 
-    /// Reads what is committed, and locks nothing. The mark before the record: what completes in between is then replayed, and
-    /// not found superseded by itself.
+    /// Reads the committed state without locks. The mark is read before the record, so that an operation which
+    /// completes in between is replayed, and not superseded by itself.
     pub(super) async fn look(
         &self,
         connection: &Connection,

@@ -6,22 +6,22 @@ use tokio_postgres::SimpleQueryRow;
 
 use crate::error::Error;
 
-/// The tables' names in the `.sql` files, and what their indexes are called there in addition.
+/// The tables' names in the `.sql` files, and the suffixes of their indexes.
 const RECORDS: &str = "once_records";
 const MARKS: &str = "once_marks";
 const PURGE_SUFFIX: &str = "_purge";
 const OPEN_SUFFIX: &str = "_open";
 
-/// What the table of marks is called after that of the records, unless both have their default names.
+/// The suffix that turns the name of the records' table into that of the marks, unless both have their default names.
 const MARKS_SUFFIX: &str = "_marks";
 
-/// PostgreSQL cuts longer names off without an error.
+/// The maximum length, in bytes. PostgreSQL truncates longer names without an error.
 const MAX_NAME_BYTES: usize = 63 - MARKS_SUFFIX.len() - PURGE_SUFFIX.len();
 
-/// The name of the records' table. That of the marks follows from it.
+/// The name of the records' table, from which that of the marks follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TableName {
-    /// `None` for the first schema of the role's `search_path` that has the table.
+    /// `None` for the first schema in the role's `search_path` that has the table.
     pub(super) schema: Option<String>,
     pub(super) table: String,
     /// The schema of the marks, if it differs.
@@ -52,7 +52,7 @@ impl TableName {
         if self.table == RECORDS { MARKS.to_owned() } else { format!("{}{MARKS_SUFFIX}", self.table) }
     }
 
-    /// The names of both tables in the `.sql` files and in the database, the latter also with the schema.
+    /// Returns the names of both tables in the `.sql` files and in the database, the latter also with the schema.
     fn names(&self) -> [(&'static str, String, String); 2] {
         let marks = self.marks();
         let schema_of_marks = self.schema_of_marks.as_ref().or(self.schema.as_ref());
@@ -61,7 +61,7 @@ impl TableName {
         [(RECORDS, self.table.clone(), records_in), (MARKS, marks, marks_in)]
     }
 
-    /// A statement for these tables.
+    /// Returns a statement for these tables.
     fn fill(&self, sql: &str) -> String {
         let names = self.names();
         let (mut filled, mut rest) = (String::new(), sql);
@@ -84,7 +84,7 @@ impl TableName {
         filled + rest
     }
 
-    /// Both tables, as they are created, and the index for lists, if there is one.
+    /// Returns the definitions of both tables, and of the index for lists, if there is one.
     fn tables(&self, has_listing_index: bool) -> Vec<Table> {
         let [(_, records, records_in), (_, marks, marks_in)] = self.names();
         let [of_records, of_marks] = [include_str!("schema.sql"), include_str!("schema_marks.sql")];
@@ -101,8 +101,9 @@ impl TableName {
         tables.into_iter().chain(open).collect()
     }
 
-    /// A statement that returns the transaction's id, and begins to write in it. Without a schema it also returns where the tables
-    /// are: the handler's statements may change the `search_path` until the outcome is recorded.
+    /// Returns a statement that returns the transaction's id, and begins to write in it. Without a schema it also
+    /// returns the tables' schemas, because the handler's statements may change the `search_path` until the outcome is
+    /// recorded.
     fn of_transaction(&self) -> String {
         let mut sql = "SELECT pg_current_xact_id()::text AS id".to_owned();
         if self.schema.is_none() {
@@ -126,7 +127,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// What [`migrate`](super::PostgresStore::migrate) creates.
+/// A table or index that [`migrate`](super::PostgresStore::migrate) creates.
 #[derive(Debug)]
 pub(super) struct Table {
     /// Quoted.
@@ -138,7 +139,7 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// The records' table as traces name it: not quoted, with its schema if that was given.
+    /// The name of the records' table in traces: not quoted, with its schema if that was given.
     pub(super) records: String,
     pub(super) claim: String,
     pub(super) select: String,
@@ -153,7 +154,7 @@ pub(super) struct Statements {
     pub(super) purge: String,
     pub(super) purge_marks: String,
     pub(super) list: String,
-    /// By the index for lists; `None` without one.
+    /// The list by the index, or `None` without one.
     pub(super) list_open: Option<String>,
     pub(super) tables: Vec<Table>,
     /// The statements that create all of them.
@@ -161,7 +162,7 @@ pub(super) struct Statements {
     /// Follows `BEGIN`.
     pub(super) of_transaction: String,
     names: TableName,
-    /// The same with the schemas that were found last.
+    /// The same statements with the schemas that were found last.
     found: Mutex<Option<Arc<Self>>>,
 }
 
@@ -193,8 +194,8 @@ impl Statements {
         }
     }
 
-    /// Returns the statements of a transaction, qualified with the schemas in the row of `of_transaction`: its handler
-    /// may change the `search_path`. If the table is missing, the statements stay as they are, and fail.
+    /// Returns the statements of a transaction, qualified with the schemas in the row of `of_transaction`, because its
+    /// handler may change the `search_path`. If the table is missing, the statements are unchanged and fail.
     pub(super) fn within(self: &Arc<Self>, row: &SimpleQueryRow) -> Arc<Self> {
         let schema = |column| row.try_get(column).ok().flatten().map(str::to_owned);
         let Some(schema_of_records) = schema(RECORDS) else { return Arc::clone(self) };

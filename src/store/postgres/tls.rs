@@ -1,4 +1,4 @@
-//! TLS for connections: rustls, if the feature `postgres-tls` is there.
+//! TLS for connections, by rustls with the feature `postgres-tls`.
 
 #[cfg(feature = "postgres-tls")]
 pub(super) use with_rustls::{Connector, connector};
@@ -18,7 +18,8 @@ mod with_rustls {
 
     pub(in super::super) type Connector = MakeRustlsConnect;
 
-    /// A connector that trusts the certificates given in PEM; without any, the public ones that Mozilla trusts.
+    /// Returns a connector that trusts the certificates given in PEM, or without any the public ones that Mozilla
+    /// trusts.
     pub(in super::super) fn connector(
         connection: &tokio_postgres::Config,
         root_certificates: Option<&[u8]>,
@@ -33,7 +34,7 @@ mod with_rustls {
             .with_root_certificates(roots)
             .with_no_client_auth();
         if connection.get_ssl_negotiation() == SslNegotiation::Direct {
-            // The server refuses a direct handshake without it.
+            // The server rejects a direct handshake without it.
             config.alpn_protocols = vec![b"postgresql".to_vec()];
         }
         Ok(MakeRustlsConnect::new(config))

@@ -1,4 +1,4 @@
-//! Transactions: the handler's statements and the operation's outcome, committed together.
+//! Transactions that commit the handler's statements and the operation's outcome together.
 
 use std::{
     error::Error as _,
@@ -32,18 +32,18 @@ use crate::{
 
 pub(super) const COMMIT: &str = "commit";
 
-/// The most attempts to resolve a commit whose answer was lost.
+/// The maximum number of attempts to resolve a commit whose response was lost.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// The isolation level of a [`Transaction`]: see [`PostgresStore::with_isolation_level`].
+/// The isolation level of a [`Transaction`] (see [`PostgresStore::with_isolation_level`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IsolationLevel {
-    /// Each statement sees what was committed before it.
+    /// Each statement sees everything that was committed before it.
     ReadCommitted,
-    /// All statements see what was committed before the transaction began.
+    /// All statements see the state that was committed before the transaction began.
     RepeatableRead,
-    /// As if all transactions of this level ran one after the other.
+    /// As if all transactions of this level ran one after another.
     Serializable,
 }
 
@@ -57,8 +57,8 @@ impl IsolationLevel {
     }
 }
 
-/// A transaction for the handler's statements. It begins at its first use, and ends with the handler: committed together with
-/// the operation's outcome, or rolled back.
+/// A transaction for the handler's statements. It begins at its first use, and ends with the handler. It is committed
+/// together with the operation's outcome, or rolled back.
 ///
 /// Clones share one transaction. A clone that outlives the handler is unusable.
 #[derive(Clone)]
@@ -66,9 +66,9 @@ pub struct Transaction(Arc<Shared>);
 
 struct Shared {
     store: PostgresStore,
-    /// That of the connection, once the transaction has begun.
+    /// The connection's client, once the transaction has begun.
     client: OnceCell<Arc<Client>>,
-    /// Taken by whatever ends the transaction. If it is dropped instead, its connection is closed, and the server rolls
+    /// Taken when the transaction is ended. If it is dropped instead, its connection is closed, and the server rolls
     /// back.
     begun: Mutex<Option<Begun>>,
     /// Committed, abandoned, or about to be.
@@ -77,33 +77,35 @@ struct Shared {
     claim: OnceCell<ClaimRequest>,
     /// The server's id of the transaction, once it has begun.
     id: OnceCell<String>,
-    /// The outcome was written in this very transaction, so that the handler cannot have ended it before.
+    /// Whether the outcome was written in this very transaction, so that the handler cannot have ended it before.
     is_settled: AtomicBool,
 }
 
 impl Transaction {
-    /// The client to send statements with; the first call takes a connection and begins the transaction. Calls that are
-    /// awaited together are sent together.
+    /// Returns the client to send statements with. The first call takes a connection and begins the transaction. Calls
+    /// that are awaited together are sent together.
     ///
-    /// * Statements must not end the transaction (`COMMIT`, `ROLLBACK`, a script with its own `BEGIN`): writes and outcome would be
-    ///   committed apart. That is noticed when the handler has returned. The outcome is then [`Outcome::Failed`](crate::Outcome),
-    ///   unknown, whatever the handler has returned: the claim is kept, and an error is logged. The same happens if the server does
-    ///   not say in time whether the transaction was rolled back.
-    /// * They must leave nothing behind in the session, since other calls use its connection afterwards: `SET LOCAL` instead of
-    ///   `SET`, and no session-level advisory locks. The outcome is recorded under what was set last: after `SET LOCAL ROLE` send
-    ///   `RESET ROLE`, and set shortened timeouts back.
-    /// * The isolation level is chosen by [`PostgresStore::with_isolation_level`]. `SET TRANSACTION ISOLATION LEVEL` fails (25001,
-    ///   "must be called before any query"), as the transaction begins with a query.
-    /// * Behind a pooler such as PgBouncer use [`query_typed`](Client::query_typed) and its siblings, which prepare nothing by
-    ///   name.
+    /// * Statements must not end the transaction (`COMMIT`, `ROLLBACK`, a script with its own `BEGIN`), because writes
+    ///   and outcome would be committed separately. That is detected when the handler has returned. The outcome is then
+    ///   [`Outcome::Failed`](crate::Outcome), unknown, whatever the handler has returned. The claim is kept, and an
+    ///   error is logged. The same happens if the server does not report in time whether the transaction was rolled
+    ///   back.
+    /// * They must leave nothing behind in the session, because other calls use its connection afterwards: `SET LOCAL`
+    ///   instead of `SET`, and no session-level advisory locks. The outcome is recorded under the last settings: after
+    ///   `SET LOCAL ROLE` send `RESET ROLE`, and reset shortened timeouts.
+    /// * Set the isolation level by [`PostgresStore::with_isolation_level`]. `SET TRANSACTION ISOLATION LEVEL` fails
+    ///   (25001, "must be called before any query"), because the transaction begins with a query.
+    /// * Behind a pooler such as PgBouncer use [`query_typed`](Client::query_typed) and its siblings, which use no
+    ///   named statements.
     ///
     /// # Errors
     ///
-    /// Those of a connection that cannot be opened; [`Config`](ErrorKind::Config) once the handler has returned.
+    /// Those of a connection that cannot be opened, and [`Config`](ErrorKind::Config) once the handler has returned.
     pub async fn client(&self) -> Result<&Client, Error> {
         self.check_open()?;
         let client = self.0.client.get_or_try_init(async || {
-            // Boxed: opening a connection is so deep a future that work with it could exceed the recursion limit of its crate.
+            // Boxed, because opening a connection is so deep a future that work with it could exceed the recursion
+            // limit of its crate.
             let begun = Box::pin(self.0.store.begin()).await?;
             let client = begun.connection.client();
             let _ = self.0.id.set(begun.id.clone());
@@ -126,7 +128,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Ends the transaction for its handles. Returns what has begun, if anything; an error if it had ended already.
+    /// Ends the transaction for its handles. Returns the begun transaction, if any, or an error if it had ended
+    /// already.
     fn end(&self) -> Result<Option<Begun>, Error> {
         if self.0.has_ended.swap(true, Ordering::SeqCst) {
             return Err(Error::config("the transaction has already ended"));
@@ -134,7 +137,8 @@ impl Transaction {
         Ok(self.0.lock().take())
     }
 
-    /// Whether the handler has kept no clone, through which statements could be sent on a connection that is in other use.
+    /// Returns whether the handler has kept no clone, which could send statements on a connection that is in use
+    /// elsewhere.
     fn is_unshared(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -211,7 +215,7 @@ impl Transactional for PostgresStore {
                 if let Some(begun) = begun {
                     begun.roll_back(false).await?;
                 }
-                // What it may write yet would be missing.
+                // Its later writes would be missing.
                 return Err(Error::config(
                     "a clone of the transaction is still alive after the handler returned: do not move it into a task",
                 ));
@@ -252,8 +256,8 @@ impl Transactional for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Sets the isolation level of the [transactions](Transaction) of this clone, and of its own clones; the default is the
-    /// session's `default_transaction_isolation`. The store's other statements keep to that.
+    /// Sets the isolation level of the [transactions](Transaction) of this clone and of its clones. The default is the
+    /// session's `default_transaction_isolation`, which the store's other statements keep.
     ///
     /// ```no_run
     /// # use lambda_once::{Error, Failure, Idempotency, Outcome, PostgresStore};
@@ -265,8 +269,8 @@ impl PostgresStore {
     /// # }
     /// ```
     ///
-    /// It is sent with `BEGIN`. Above READ COMMITTED the commit fails (40001) if the lease was renewed since the transaction began:
-    /// switch the [heartbeat](crate::Operation::heartbeat) off, or be faster than a third of the lease.
+    /// It is sent with `BEGIN`. Above READ COMMITTED the commit fails (40001) if the lease was renewed after the
+    /// transaction began. Disable the [heartbeat](crate::Operation::heartbeat), or finish within a third of the lease.
     #[must_use]
     pub fn with_isolation_level(mut self, level: IsolationLevel) -> Self {
         self.isolation_level = Some(level);
@@ -290,7 +294,7 @@ impl PostgresStore {
         Ok(Begun { connection, id, store })
     }
 
-    /// An early return drops the connection, which closes it, and the server rolls back.
+    /// Commits a transaction. An early return drops the connection, which closes it, and the server rolls back.
     async fn commit_on(
         &self,
         mut begun: Begun,
@@ -320,7 +324,8 @@ impl PostgresStore {
             }
         }
         let connection = begun.connection;
-        // Not pipelined with the settle: if that changes no row, `COMMIT` would commit the writes without their outcome.
+        // Not pipelined with the settle, because if that changes no row, `COMMIT` would commit the writes without their
+        // outcome.
         match connection.execute_all(COMMIT, "COMMIT").await {
             Ok(()) => {
                 connection.give_back();
@@ -349,9 +354,9 @@ impl PostgresStore {
         Ok(begun)
     }
 
-    /// The record that stood in the way of a commit.
+    /// Returns the result of a commit that was blocked, with the blocking record.
     async fn lost(&self, begun: Begun, request: Option<&SettleRequest>) -> Result<Settled, Error> {
-        // Before the read: others may wait for the locked rows.
+        // Before the read, because others may wait for the locked rows.
         let connection = self.ended(begun).await?;
         let keys: Vec<KeyHash> = request.iter().map(|request| request.key).collect();
         let found = self.read_on(&connection, &keys, ResultData::Include, COMMIT).await.pop();
@@ -363,7 +368,7 @@ impl PostgresStore {
         Ok(Settled::LeaseLost { current: current.map(Box::new) })
     }
 
-    /// Rolls back, and returns a connection for what comes next.
+    /// Rolls back, and returns a connection for the next steps.
     async fn ended(&self, begun: Begun) -> Result<Connection, Error> {
         match begun.end_in_commit().await? {
             Some(connection) => Ok(connection),
@@ -371,14 +376,14 @@ impl PostgresStore {
         }
     }
 
-    /// Resolves a claimless commit whose answer was lost. A release would not see the uncommitted record and would not wait for
-    /// it. A claim does wait: the same owner claims again, in a transaction that is rolled back.
+    /// Resolves a claimless commit whose response was lost. A release would not see the uncommitted record and would
+    /// not wait for it. A claim does wait: the same owner claims again, in a transaction that is rolled back.
     async fn resolve(&self, claim: &ClaimRequest, error: Error) -> Result<Settled, Error> {
         let mut backoff = Backoff::default();
         for _ in 0..MAX_ATTEMPTS {
             match self.claim_and_roll_back(claim).await {
                 Ok(Claimed::Granted(_)) => return Err(undone(error)),
-                // The record is another claim's.
+                // The record belongs to another claim.
                 Ok(Claimed::Refused(
                     Refusal::InProgress { lease_until: Some(_), .. }
                     | Refusal::Abandoned { .. }
@@ -409,18 +414,18 @@ impl PostgresStore {
     }
 }
 
-/// Whether the record is that of a commit of the claim.
+/// Returns whether the record was committed by this claim.
 fn is_of(record: &Record, claim: &ClaimRequest) -> bool {
     record.owner == Some(claim.owner) && matches!(record.status, Status::Completed | Status::Failed)
 }
 
-/// Whether an error of `COMMIT` says that nothing was committed. One that ends the session may follow a commit that waits for
-/// a standby.
+/// Returns whether an error of `COMMIT` proves that nothing was committed. An error that ends the session may follow a
+/// commit that waits for a standby.
 pub(super) fn is_rolled_back(failure: &Failure) -> bool {
     failure.error.status() != ErrorStatus::Ambiguous && failure.connection == Health::Usable
 }
 
-/// The error of a transaction that was certainly not committed.
+/// Returns the error of a transaction that was certainly not committed.
 fn undone(error: Error) -> Error {
     let kind = if is_of_the_handler(&error) { ErrorKind::Transaction } else { error.kind() };
     let hint = match error.source().and_then(|source| source.downcast_ref()).map(DbError::code) {
@@ -435,7 +440,7 @@ fn undone(error: Error) -> Error {
     Error::new(kind, ErrorStatus::Temporary, COMMIT, message).with_source(error)
 }
 
-/// Whether a constraint, or a trigger's `RAISE`, has refused what the handler wrote.
+/// Returns whether a constraint, or a trigger's `RAISE`, has rejected the handler's writes.
 fn is_of_the_handler(error: &Error) -> bool {
     error.source().and_then(|source| source.downcast_ref()).is_some_and(Violation::is_refusal)
 }

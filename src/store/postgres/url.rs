@@ -1,8 +1,8 @@
-//! Options of a database's URL that libpq and other drivers take and this client does not.
+//! Options of a database's URL that libpq and other drivers accept and this client does not.
 
 use crate::error::Error;
 
-/// A URL as the client takes it.
+/// A URL in the client's form.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Url {
     pub(super) text: String,
@@ -10,7 +10,7 @@ pub(super) struct Url {
     pub(super) root_certificates: Option<String>,
 }
 
-/// Options without an effect here: statements have no names, and TLS always sends the server's name.
+/// Options without an effect here, because statements are unnamed and TLS always sends the server's name.
 const IGNORED: [(&str, &[&str]); 4] = [
     ("pgbouncer", &["true", "false"]),
     ("gssencmode", &["disable", "prefer"]),
@@ -18,8 +18,8 @@ const IGNORED: [(&str, &[&str]); 4] = [
     ("uselibpqcompat", &["true"]),
 ];
 
-/// Options that other drivers take, and the replacement here. Only names in this list are quoted in errors: an unknown one may be
-/// a part of a password.
+/// Options of other drivers, and the replacement here. Errors quote only names in this list, because an unknown one may
+/// be part of a password.
 const REFUSED: [(&str, &str); 22] = [
     ("client_encoding", "the client uses UTF-8"),
     ("connection_limit", "use `Config::pool_size`"),
@@ -45,7 +45,7 @@ const REFUSED: [(&str, &str); 22] = [
     ("statement_timeout", "use `options=-c%20statement_timeout%3D2s`, or set it on the role"),
 ];
 
-/// Options that the client knows, for errors about their values.
+/// Options that the client accepts, for errors about their values.
 const KNOWN: [&str; 15] = [
     "application_name",
     "channel_binding",
@@ -64,17 +64,17 @@ const KNOWN: [&str; 15] = [
     "tcp_user_timeout",
 ];
 
-/// Translates what the client does not take.
+/// Translates the options that the client does not accept.
 ///
 /// | option | here |
 /// |---|---|
 /// | `sslmode=verify-full`, `verify-ca` | `require`: the certificate and the server's name are always verified |
 /// | `sslmode=allow` | `prefer` |
-/// | `sslrootcert=FILE` | the root certificates; `system` stands for the public ones |
+/// | `sslrootcert=FILE` | the root certificates; `system` means the public ones |
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`](crate::ErrorKind::Config) for an option that only other drivers take.
+/// [`ErrorKind::Config`](crate::ErrorKind::Config) for an option that only other drivers accept.
 pub(super) fn translated(text: &str) -> Result<Url, Error> {
     let Some(options) = Options::of(text) else { return Ok(Url { text: text.to_owned(), root_certificates: None }) };
     let (mut kept, mut root_certificates) = (Vec::new(), None);
@@ -102,7 +102,8 @@ pub(super) fn translated(text: &str) -> Result<Url, Error> {
     Ok(Url { text: options.with(&kept), root_certificates })
 }
 
-/// The error of a URL that the client cannot read. The client's own may quote a part of the text, and so of the password.
+/// Returns the error of a URL that the client cannot read. The client's own error may quote a part of the text, and so
+/// of the password.
 pub(super) fn unreadable(text: &str) -> Error {
     let names = |name: &&&str| Options::of(text).is_some_and(|options| options.has_bad_value(name));
     match KNOWN.iter().find(names) {
@@ -123,10 +124,10 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// `None` if there are none, or if they are quoted or written with spaces around the equals sign.
+    /// Returns `None` if there are none, or if they are quoted or written with spaces around the equals sign.
     fn of(text: &'a str) -> Option<Self> {
         if ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme)) {
-            // As in the client, credentials end at the first `@`, and may hold a question mark.
+            // As in the client, credentials end at the first `@`, and may contain a question mark.
             let after_credentials = text.find('@').unwrap_or_default();
             let (start, _) = text[after_credentials..].match_indices('?').next()?;
             let start = after_credentials + start + 1;
@@ -140,13 +141,13 @@ impl<'a> Options<'a> {
         self.pairs.split(self.separator).filter(|pair| !pair.is_empty())
     }
 
-    /// The text with other options.
+    /// Returns the text with other options.
     fn with(self, pairs: &[String]) -> String {
         let separator = self.separator.to_string();
         [self.head, &pairs.join(&separator)].concat()
     }
 
-    /// Returns `true` if the client refuses this option by itself.
+    /// Returns whether the client itself rejects this option.
     fn has_bad_value(self, name: &str) -> bool {
         let mut values = self.pairs().filter_map(|pair| pair.split_once('=')).filter(|(found, _)| *found == name);
         values.any(|(name, value)| {
@@ -156,7 +157,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// A value without percent-encoding. What is not encoded correctly stays as it is.
+/// Returns a value without percent-encoding. Invalid encodings are left unchanged.
 fn decoded(value: &str) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();

@@ -1,4 +1,4 @@
-//! Reads the answers of the scripts.
+//! Reads the replies of the scripts.
 
 use redis::Value;
 
@@ -18,8 +18,8 @@ use crate::{
 const CLAIM: &str = "claim";
 const AMEND: &str = "amend";
 
-/// The answer of `claim.lua`: a number or text if the claim is granted, else the time, the record, and the mark of an ordered
-/// operation.
+/// Reads the reply of `claim.lua`: a number or text if the claim is granted, or else the time, the record, and the mark
+/// of an ordered operation.
 pub(super) fn claimed(request: &ClaimRequest, answer: Result<Value, Failure>) -> Result<Claimed, Error> {
     let unexpected = || error::unexpected(CLAIM);
     match answer.map_err(|failure| failure.into_error(CLAIM))? {
@@ -35,7 +35,7 @@ pub(super) fn claimed(request: &ClaimRequest, answer: Result<Value, Failure>) ->
     }
 }
 
-/// Why the script did not grant the claim, by the rules.
+/// Returns the reason why the script did not grant the claim, by the rules.
 fn refusal(request: &ClaimRequest, refused: Vec<Value>) -> Result<Judgement, Error> {
     let unexpected = || error::unexpected(CLAIM);
     let mut refused = refused.into_iter();
@@ -49,7 +49,7 @@ fn refusal(request: &ClaimRequest, refused: Vec<Value>) -> Result<Judgement, Err
     ordering::judge(record.as_ref(), mark.as_ref(), request, order, now)
 }
 
-/// The answer of `settle.lua`: a number if the settle is applied, else the record.
+/// Reads the reply of `settle.lua`: a number if the settle is applied, or else the record.
 pub(super) fn settled(request: &SettleRequest, answer: Result<Value, Failure>) -> Result<Settled, Error> {
     let operation = request.settlement.as_str();
     match (answer.map_err(|failure| failure.into_error(operation))?, &request.settlement) {
@@ -64,7 +64,8 @@ pub(super) fn settled(request: &SettleRequest, answer: Result<Value, Failure>) -
     }
 }
 
-/// The answer of `amend.lua`: a number if the record was amended, else the time and the record, or the version of a newer mark.
+/// Reads the reply of `amend.lua`: a number if the record was amended, or else the time and the record, or the version
+/// of a newer mark.
 pub(super) fn amended(request: &AmendRequest, answer: Option<Result<Value, Failure>>) -> Result<Amended, Error> {
     let unexpected = || error::unexpected(AMEND);
     match answer.ok_or_else(unexpected)?.map_err(|failure| failure.into_error(AMEND))? {
@@ -81,7 +82,7 @@ pub(super) fn amended(request: &AmendRequest, answer: Option<Result<Value, Failu
     }
 }
 
-/// The grant of a claim that found no record.
+/// Returns the grant of a claim that found no record.
 fn first_grant(lease_until: i64) -> Option<Grant> {
     let lease_until = Timestamp::from_millis(lease_until.try_into().ok()?);
     Some(Grant { lease_until, attempt: 1, prior_status: None, has_merged_doubt: false })

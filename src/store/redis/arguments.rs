@@ -1,4 +1,4 @@
-//! Writes requests as arguments of the scripts, straight into the command: a batch has hundreds of them.
+//! Writes requests as arguments of the scripts, directly into the command, because a batch has hundreds of them.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::{
     },
 };
 
-/// The longest duration in milliseconds. Lua's numbers stay exact until the year 144,000 with it.
+/// The maximum duration, in milliseconds. Up to it Lua's numbers are exact until the year 144,000.
 const MAX_MILLIS: u64 = 1 << 52;
 
-/// The name of a key's hash. The half in braces decides the slot.
+/// The name of a key's hash. The half in braces determines the slot.
 pub(super) struct Name<'a> {
     pub(super) prefix: &'a str,
     pub(super) key: &'a KeyHash,
@@ -34,7 +34,7 @@ impl ToRedisArgs for Name<'_> {
 impl redis::ToSingleRedisArg for Name<'_> {}
 
 impl<'a> Name<'a> {
-    /// The name of the mark of the key's entity.
+    /// Returns the name of the mark of the key's entity.
     pub(super) fn mark(&self) -> MarkName<'a> {
         MarkName { prefix: self.prefix, entity: Entity::of(self.key) }
     }
@@ -58,7 +58,7 @@ impl ToRedisArgs for IndexName<'_> {
 
 impl redis::ToSingleRedisArg for IndexName<'_> {}
 
-/// The name of a mark's hash. It has the slot of the entity's records, and not the length of their names.
+/// The name of a mark's hash. It has the slot of the entity's records, but a different length than their names.
 pub(super) struct MarkName<'a> {
     prefix: &'a str,
     entity: Entity,
@@ -91,7 +91,7 @@ pub(super) fn of_claim(request: &ClaimRequest, terms: &mut Repeated<Terms>, now:
     of_order(request.order(), command);
 }
 
-/// What the settles of a call mostly have in common. They differ in their key, owner and result.
+/// The settings that the settles of a call usually share. Their keys, owners and results differ.
 #[derive(PartialEq)]
 pub(super) struct SettleTerms {
     what: &'static str,
@@ -121,7 +121,7 @@ pub(super) fn of_settle(request: &SettleRequest, terms: &mut Repeated<SettleTerm
     of_order(request.order(), command);
 }
 
-/// The last terms and their text: those of a batch are mostly the same.
+/// The last settings and their text, because those of a batch are usually the same.
 pub(super) struct Repeated<T>(Option<(T, String)>);
 
 impl<T: PartialEq> Repeated<T> {
@@ -166,7 +166,7 @@ pub(super) fn of_amend(request: &AmendRequest, now: &str, command: &mut Cmd) {
     of_order(request.order().as_ref(), command);
 }
 
-/// The field that an amendment writes as the result, and its value.
+/// Returns the field that an amendment writes as the result, and its value.
 pub(super) fn amended(request: &AmendRequest) -> (&'static str, &[u8]) {
     const NOTHING: (&str, &[u8]) = ("-", b"");
     match &request.amendment {
@@ -175,7 +175,7 @@ pub(super) fn amended(request: &AmendRequest) -> (&'static str, &[u8]) {
     }
 }
 
-/// The field that holds the result, and its value.
+/// Returns the field for the result, and its value.
 pub(super) fn result(settlement: &Settlement) -> Option<(&'static str, &[u8])> {
     field_of(settlement.result()?)
 }

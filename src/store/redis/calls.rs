@@ -1,4 +1,4 @@
-//! Claims, settles and reads: one command for each key.
+//! Claims, settles and reads with one command per key.
 
 use futures_util::{StreamExt, stream};
 use redis::{Cmd, Value};
@@ -21,10 +21,10 @@ use crate::{
     },
 };
 
-/// The most bytes of results in one pipeline. A larger result goes alone.
+/// The maximum size of the results in one pipeline, in bytes. A larger result is sent alone.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// The most pipelines of one call that are in flight at once.
+/// The maximum number of simultaneous pipelines of one call.
 const CONCURRENCY: usize = 4;
 
 impl RedisStore {
@@ -87,7 +87,8 @@ impl RedisStore {
         self.send(&vec![0; keys.len()], commands.collect()).await
     }
 
-    /// Calls a script for each request with a result of this size. A call whose script the server does not know is sent again with the script's text.
+    /// Calls a script for each request with a result of this size. If the server does not have the script, the call is
+    /// sent again with the script's text.
     async fn evaluate<R: Sync>(
         &self,
         requests: &[R],
@@ -109,7 +110,7 @@ impl RedisStore {
         answers
     }
 
-    /// Sends commands with values of these sizes in as few pipelines as possible. Returns the answers in order.
+    /// Sends commands with values of these sizes in as few pipelines as possible. Returns the replies in order.
     async fn send(&self, sizes: &[usize], mut commands: Vec<Cmd>) -> Vec<Result<Value, Failure>> {
         let chunks = chunks(sizes, MAX_BATCH, MAX_BYTES);
         if chunks.len() <= 1 {
@@ -123,7 +124,7 @@ impl RedisStore {
         stream::iter(sent).buffered(CONCURRENCY).collect::<Vec<_>>().await.into_iter().flatten().collect()
     }
 
-    /// The time as the scripts take it: empty for the server's own.
+    /// Returns the time argument of the scripts, which is empty for the server's own clock.
     fn now(&self) -> String {
         self.clock.as_ref().map(|clock| clock.now().as_millis().to_string()).unwrap_or_default()
     }
@@ -132,7 +133,7 @@ impl RedisStore {
         Variant { is_ordered: order.is_some(), is_indexed: self.has_listing_index }
     }
 
-    /// The name of the key's hash.
+    /// Returns the name of the key's hash.
     fn name<'a>(&'a self, key: &'a KeyHash) -> arguments::Name<'a> {
         arguments::Name { prefix: &self.key_prefix, key }
     }

@@ -1,4 +1,4 @@
-//! A cluster: its client finds the node of each key, follows redirections and reconnects.
+//! The connection to a cluster, whose client finds the node of each key, follows redirections and reconnects.
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
@@ -29,7 +29,8 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// `open_timeout` limits the time in which the client opens its connections, which may be one after the other.
+    /// Creates the link. `open_timeout` limits the time in which the client opens its connections, possibly one after
+    /// another.
     pub(super) fn new(client: ClusterClient, addresses: String, open_timeout: Duration) -> Self {
         Self { client, addresses: addresses.into(), open_timeout, connection: Shared::new() }
     }
@@ -44,8 +45,8 @@ impl Cluster {
             let mut connection = lease.connection.clone();
             async move { connection.req_packed_command(&command).await.and_then(Value::extract_error) }
         });
-        // The client keeps silent connections, and finds no other nodes when all those it knew are gone. The caller may give
-        // up before the response timeout.
+        // The client keeps unresponsive connections, and finds no other nodes once all known ones are gone. The caller
+        // may give up before the response timeout.
         let discard = || self.connection.discard(lease.number);
         let answers = noticing_drop(join_all(answers), discard).await;
         let has_failed =
@@ -56,7 +57,7 @@ impl Cluster {
         answers.into_iter().map(|answer| answer.map_err(Failure::sent)).collect()
     }
 
-    /// As of [`Link::scan`](super::link::Link::scan).
+    /// Scans like [`Link::scan`](super::link::Link::scan).
     pub(super) async fn scan(&self, slot: u16, commands: Vec<Cmd>) -> Result<Scanned, Failure> {
         let lease = self.connection.get(self.open()).await.map_err(|error| Failure::unsent(error, &self.addresses))?;
         let mut connection = lease.connection;
@@ -68,7 +69,7 @@ impl Cluster {
             let unexpected = (redis::ErrorKind::UnexpectedReturnType, "CLUSTER SLOTS has an unexpected form");
             return Err(Failure::sent(unexpected.into()));
         };
-        // A primary that has no slot left has no record either.
+        // A primary without slots has no records either.
         let mut left = slots.into_iter().filter(|first| *first >= slot);
         let this = left.next().unwrap_or(slot);
         let mut answers = Vec::with_capacity(commands.len());

@@ -16,10 +16,10 @@ const URL_VARIABLE: &str = "REDIS_URL";
 const KEY_PREFIX: &str = "once:";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often a cluster's client retries a command that was redirected or lost. The engine retries calls as well.
+/// The number of times that a cluster's client retries a redirected or lost command. The engine retries calls as well.
 #[cfg(feature = "redis-cluster")]
 const CLUSTER_RETRIES: u32 = 2;
-/// How many connections to nodes may time out before one answers.
+/// The number of connections to nodes that may time out before one succeeds.
 #[cfg(feature = "redis-cluster")]
 const CLUSTER_OPEN: u32 = 3;
 
@@ -65,8 +65,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Connects to the primary at this URL: `redis://[user[:password]@]host[:port][/database]`, or `rediss://…` for TLS (feature
-    /// `redis-tls`).
+    /// Creates the settings for the primary at this URL: `redis://[user[:password]@]host[:port][/database]`, or
+    /// `rediss://…` for TLS (feature `redis-tls`).
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             urls: vec![url.into()],
@@ -82,15 +82,15 @@ impl Config {
         }
     }
 
-    /// Connects to the cluster of these nodes, or of this configuration endpoint. Users and passwords are the same on all
-    /// nodes.
+    /// Creates the settings for the cluster of these nodes, or of this configuration endpoint. Users and passwords are
+    /// the same on all nodes.
     #[cfg(feature = "redis-cluster")]
     pub fn cluster(urls: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let urls = urls.into_iter().map(Into::into).collect();
         Self { urls, is_cluster: true, ..Self::new("") }
     }
 
-    /// Connects to the primary at the URL in the environment variable `REDIS_URL`.
+    /// Creates the settings for the primary at the URL in the environment variable `REDIS_URL`.
     ///
     /// # Errors
     ///
@@ -102,7 +102,7 @@ impl Config {
         }
     }
 
-    /// The prefix of the keys' names, before the hash.
+    /// Sets the prefix of the keys' names, before the hash.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.key_prefix = prefix.into();
         self
@@ -139,13 +139,13 @@ impl Config {
         self
     }
 
-    /// The longest time to open a connection, fetching the password included. A cluster has three times as long.
+    /// Sets the maximum time to open a connection, including fetching the password. A cluster has three times as long.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// The longest time to wait for an answer. The engine retries calls without one.
+    /// Sets the maximum time to wait for a response. The engine retries calls without one.
     pub fn response_timeout(mut self, timeout: Duration) -> Self {
         self.response_timeout = timeout;
         self
@@ -227,7 +227,7 @@ fn read(url: &str) -> Result<ConnectionInfo, Error> {
     Ok(info)
 }
 
-/// The client's error quotes nothing of the URL, which may hold a password.
+/// Returns the error of an unreadable URL. The client's error does not quote the URL, which may contain a password.
 fn unreadable(error: redis::RedisError) -> Error {
     Error::config(
         "the URL of Redis cannot be read: write redis://[user[:password]@]host[:port][/database], or rediss:// for TLS, and \
@@ -245,7 +245,7 @@ fn not_certified(error: redis::RedisError) -> Error {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URLs may hold passwords.
+        // The URLs may contain passwords.
         f.debug_struct("Config").field("key_prefix", &self.key_prefix).finish_non_exhaustive()
     }
 }

@@ -9,13 +9,13 @@ use crate::{
     store::remote::untrusted::connection_cause,
 };
 
-/// The error of a call that may have reached the server.
+/// Returns the error of a call that may have reached the server.
 pub(super) fn of_call(error: RedisError, operation: &'static str) -> Error {
     let (kind, status, message) = classify(&error);
     Error::new(kind, status, operation, message).with_source(error)
 }
 
-/// The error of a connection that was not opened: nothing was sent.
+/// Returns the error of a connection that was not opened, so that nothing was sent.
 pub(super) fn of_connection(error: RedisError, addresses: &str, operation: &'static str) -> Error {
     let (kind, status, message) = match classify(&error) {
         (kind, ErrorStatus::Ambiguous, _) => {
@@ -27,24 +27,24 @@ pub(super) fn of_connection(error: RedisError, addresses: &str, operation: &'sta
     Error::new(kind, status, operation, message).with_source(error)
 }
 
-/// The error of a retry. Whatever it is, the first call had no answer and may have been applied.
+/// Returns the error of a retry. Whatever its cause, the first call got no response and may have been applied.
 pub(super) fn of_retry(error: RedisError, operation: &'static str) -> Error {
     let message = format!("the connection to Redis was lost, and the retry failed: {}", classify(&error).2);
     Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message).with_source(error)
 }
 
-/// A failure to fetch the password, as the client's error type.
+/// Returns a failure to fetch the password, as the client's error type.
 pub(super) fn no_password(error: BoxError) -> RedisError {
     io::Error::other(format!("the password could not be fetched: {error}")).into()
 }
 
-/// The error of an answer that is not one of the scripts'.
+/// Returns the error of a reply with an unexpected form.
 pub(super) fn unexpected(operation: &'static str) -> Error {
     let message = "Redis did not answer as the library's script does";
     Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message)
 }
 
-/// Whether the connection has to be replaced: it is broken, or the server is no longer the primary.
+/// Returns whether the connection must be replaced, because it is broken, or the server is no longer the primary.
 pub(super) fn is_of_connection(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_io_error()
@@ -79,7 +79,7 @@ fn classify(error: &RedisError) -> (ErrorKind, ErrorStatus, String) {
     }
 }
 
-/// Classifies by the first word of an error answer. The server gives all but the unknown ones before a script writes.
+/// Classifies an error reply by its first word. The server sends all known ones before a script writes.
 /// <https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors>
 fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
     match code {
@@ -87,9 +87,9 @@ fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
         "READONLY" | "LOADING" | "CLUSTERDOWN" | "TRYAGAIN" | "MASTERDOWN" | "MOVED" | "ASK" | "BUSY" | "MISCONF"
         | "NOREPLICAS" => (ErrorKind::Unavailable, ErrorStatus::Temporary),
         "NOAUTH" | "WRONGPASS" | "NOPERM" => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
-        // Before authentication the server accepts only short commands: longer ones are errors of the protocol.
+        // Before authentication the server accepts only short commands, and reports longer ones as protocol errors.
         "ERR" if detail.contains("unauthenticated") => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
-        // By `claim.lua`, and by a server in cluster mode for a script that uses the index.
+        // From `claim.lua`, and from a server in cluster mode for a script that uses the index.
         "UNSUPPORTED" | "CROSSSLOT" => (ErrorKind::Config, ErrorStatus::Temporary),
         "WRONGTYPE" => (ErrorKind::Table, ErrorStatus::Temporary),
         // A renamed command, or one that a script may not call.

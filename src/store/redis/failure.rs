@@ -7,20 +7,20 @@ use redis::RedisError;
 use super::error;
 use crate::error::Error;
 
-/// Why a command failed.
+/// The failure of a command.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     pub(super) error: RedisError,
     pub(super) sent: Sent,
 }
 
-/// Whether a command may have reached the server.
+/// The possibility that a command reached the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// There was no connection to send it on, to the server or servers of these addresses.
+    /// There was no connection to send it on, to the servers with these addresses.
     No(Arc<str>),
     Once,
-    /// The retry failed; the first command had no answer.
+    /// The retry failed after the first command got no response.
     Again,
 }
 
@@ -33,7 +33,7 @@ impl Failure {
         Self { error, sent: Sent::Once }
     }
 
-    /// The failure as that of a retry.
+    /// Returns the failure as that of a retry.
     pub(super) fn of_retry(self) -> Self {
         Self { sent: Sent::Again, ..self }
     }

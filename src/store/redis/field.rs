@@ -4,7 +4,7 @@ use redis::Value;
 
 use crate::error::{Error, ErrorKind, ErrorStatus};
 
-/// A field that a script or `HMGET` has returned.
+/// A field returned by a script or `HMGET`.
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) value: Value,
@@ -12,7 +12,8 @@ pub(super) struct Field {
     pub(super) operation: &'static str,
 }
 
-/// The fields of these names in an answer, in their order; `None` if the hash has none of them. The last ones may be missing.
+/// Returns the fields with these names from a reply, in their order, or `None` if the hash has none of them. The last
+/// ones may be missing.
 pub(super) fn fields<const N: usize>(
     names: [&'static str; N],
     answer: Value,
@@ -49,7 +50,7 @@ impl Field {
         self.text()?.map(|text| read(&text).ok_or_else(|| unknown(name, operation))).transpose()
     }
 
-    /// The value that its bytes stand for.
+    /// Reads the value from its bytes.
     pub(super) fn bytes<T>(self, read: impl FnOnce(Vec<u8>) -> Option<T>) -> Result<Option<T>, Error> {
         match self.value {
             Value::Nil => Ok(None),
@@ -63,7 +64,7 @@ impl Field {
         self.known(read)?.ok_or_else(|| unknown(name, operation))
     }
 
-    /// The version of a format; 0 if there is none.
+    /// Reads the version of a format, or 0 if there is none.
     pub(super) fn version(self) -> Result<u32, Error> {
         Ok(self.number()?.map_or(0, |version| u32::try_from(version).unwrap_or(u32::MAX)))
     }

@@ -15,8 +15,8 @@ pub(super) enum Link {
 }
 
 impl Link {
-    /// Sends the commands to one server: that itself, or the primary of a cluster with this first slot or the next one after it.
-    /// Returns their answers, and the places of the primaries.
+    /// Sends the commands to one server: the single node, or the primary of a cluster with this first slot or the next
+    /// one after it. Returns their replies, and the positions of the primaries.
     pub(super) async fn scan(&self, slot: u16, commands: Vec<Cmd>) -> Result<Scanned, Failure> {
         match self {
             Self::Node(node) => {
@@ -28,8 +28,8 @@ impl Link {
         }
     }
 
-    /// Returns one answer for each command, in order. A node gets them in one round trip, a cluster concurrently. Commands may
-    /// be sent twice.
+    /// Returns one reply per command, in order. A node gets them in one round trip, a cluster concurrently. Commands
+    /// may be sent twice.
     pub(super) async fn send(&self, commands: Vec<Cmd>) -> Vec<Result<Value, Failure>> {
         match self {
             Self::Node(node) => node.send(commands).await,

@@ -1,4 +1,4 @@
-//! Lists: one `SCAN` of the keys or `ZSCAN` of the index for each page, and reads of the records that it finds.
+//! Lists records with one `SCAN` of the keys or one `ZSCAN` of the index per page, and reads of the records that it finds.
 
 use redis::{Cmd, Value};
 
@@ -22,7 +22,7 @@ pub(super) struct Place {
     pub(super) cursor: u64,
 }
 
-/// The answers of a primary.
+/// The replies of a primary.
 pub(super) struct Scanned {
     pub(super) answers: Vec<Value>,
     /// The primary's first slot.
@@ -48,7 +48,7 @@ impl RedisStore {
         let scan = self.scan(place.cursor, request.reads());
         let scanned = self.link.scan(place.slot, vec![redis::cmd("TIME"), scan]).await.map_err(failed)?;
         let Scanned { answers, slot, next_node } = scanned;
-        // A cursor is of one primary. After the slot has moved to another, the page would skip keys of that.
+        // A cursor belongs to one primary. After the slot has moved to another one, the page would skip keys of that.
         if place.cursor != 0 && slot != place.slot {
             return Err(Cursor::unreadable());
         }
@@ -73,7 +73,8 @@ impl RedisStore {
             names.iter().filter_map(|name| key_of(name.strip_prefix(&*self.key_prefix)?)).collect();
         let mut records = Vec::new();
         for (key, answer) in keys.iter().zip(self.read_fields(&keys, ResultData::Omit).await) {
-            // A key of another type, or a record in a format that cannot be read, is left out. Any other error fails the page.
+            // A key of a different type, or a record in an unreadable format, is left out. Any other error fails the
+            // page.
             let record = match answer {
                 Err(failure) if failure.error.code() == Some("WRONGTYPE") => continue,
                 answer => record::record(answer.map_err(failed)?, LIST).ok().flatten(),
@@ -98,13 +99,13 @@ impl RedisStore {
     }
 }
 
-/// The key of a record of this name; `None` for a mark.
+/// Returns the key of a record with this name, or `None` for a mark.
 fn key_of(name: &str) -> Option<KeyHash> {
     let (slot, rest) = name.strip_prefix('{')?.split_once('}')?;
     if slot.len() == rest.len() { KeyHash::from_hex(&[slot, rest].concat()) } else { None }
 }
 
-/// A pattern that matches this text alone.
+/// Returns a pattern that matches only this text.
 fn escaped(text: &str) -> String {
     text.chars()
         .flat_map(|character| {
@@ -114,7 +115,7 @@ fn escaped(text: &str) -> String {
         .collect()
 }
 
-/// The first slot of each primary, in order, from the answer to `CLUSTER SLOTS`.
+/// Returns the first slot of each primary, in order, from the reply to `CLUSTER SLOTS`.
 #[cfg(feature = "redis-cluster")]
 pub(super) fn first_slots(answer: Value) -> Option<Vec<u16>> {
     let Value::Array(ranges) = answer else { return None };

@@ -15,11 +15,11 @@ use crate::{
 const FIELDS: [&str; 8] =
     ["newest", "owner", "holder", "sequence", "in_progress_expiration", "doubt", "v", "expiration"];
 
-/// The mark in the answer to a claim of `key`; `None` if there is none.
+/// Reads the mark from the reply to a claim of `key`, or returns `None` if there is none.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, if a field has a value that this version does not know.
+/// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, if a field has a value that is unknown to this version.
 pub(super) fn mark(answer: Value, key: &KeyHash, operation: &'static str) -> Result<Option<Mark>, Error> {
     let Some([newest, owner, held, sequence, lease, doubt, version, expiration]) =
         field::fields(FIELDS, answer, operation)?
@@ -46,7 +46,7 @@ pub(super) fn mark(answer: Value, key: &KeyHash, operation: &'static str) -> Res
     }))
 }
 
-/// The error of a settle whose mark has this version.
+/// Returns the error of a settle whose mark has this version.
 pub(super) fn of_another_version(version: &[u8], operation: &'static str) -> Error {
     let version = std::str::from_utf8(version).ok().and_then(|digits| digits.parse().ok()).unwrap_or(u32::MAX);
     let unreadable =
@@ -54,7 +54,7 @@ pub(super) fn of_another_version(version: &[u8], operation: &'static str) -> Err
     ordering::known_version(version, operation).err().unwrap_or_else(unreadable)
 }
 
-/// The stored form only: the script compares text.
+/// Reads only the stored form, because the script compares text.
 fn of_digits(digits: &str) -> Option<Sequence> {
     if digits.len() == MAX_DIGITS { digits.parse().ok() } else { None }
 }
@@ -65,7 +65,7 @@ fn of_entry(entity: Entity, entry: &str) -> Option<Doubt> {
     Some(Doubt { key, sequence: of_digits(sequence)? })
 }
 
-/// The key of the entity's operation whose second half this is.
+/// Returns the key of the entity's operation with this second half.
 fn key_of(entity: Entity, half: &str) -> Option<KeyHash> {
     KeyHash::from_hex(&format!("{entity}{half}"))
 }

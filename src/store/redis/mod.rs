@@ -1,43 +1,45 @@
 //! Keeps records in Redis or Valkey.
 //!
-//! Redis 7.0, Valkey 7.2, or later; one primary, or a cluster (feature `redis-cluster`). There is one hash for each key, named
-//! `once:{HASH}HASH`: the key's hash in hexadecimal digits, whose first half decides the slot. The fields have the names of
-//! the attributes in DynamoDB:
+//! It supports Redis 7.0, Valkey 7.2, or later, as one primary or a cluster (feature `redis-cluster`). There is one
+//! hash per key, named `once:{HASH}HASH`: the key's hash in hexadecimal digits, whose first half determines the slot.
+//! The fields have the names of the attributes in DynamoDB:
 //!
 //! | field | value |
 //! |---|---|
 //! | `status` | `INPROGRESS`, `COMPLETED` or `FAILED` |
-//! | `expiration` | when the record counts as absent, in seconds since the Unix epoch; Redis deletes it then |
-//! | `in_progress_expiration` | when the lease ends, in milliseconds since the Unix epoch |
-//! | `data`, `deflated` or `encoded` | the result: JSON text, the same compressed by DEFLATE, or the id of a codec, a space, and what it has encoded |
+//! | `expiration` | time at which the record counts as absent and Redis deletes it, in seconds since the Unix epoch |
+//! | `in_progress_expiration` | end of the lease, in milliseconds since the Unix epoch |
+//! | `data`, `deflated` or `encoded` | the result: JSON text, the same compressed by DEFLATE, or the id of a codec, a space, and the encoded bytes |
 //! | `validation` | the fingerprint of the payload |
 //! | `owner` | the token of the claim |
-//! | `attempt` | how often the record was granted |
+//! | `attempt` | number of grants of the record |
 //! | `prior_status` | the status that the last claim replaced; `NONE` for none |
-//! | `result_dropped` | present if there was a result that is not kept |
-//! | `superseded` | present if the handler has found the operation superseded by a newer one |
+//! | `result_dropped` | present if there was a result that is not stored |
+//! | `superseded` | present if the handler reported that a newer operation supersedes this one |
 //! | `v` | the version of this format |
 //!
-//! The [mark](crate::order::Mark) of an entity is a hash named `once:{ENTITY}mark`, in the slot of the entity's records:
-//! `ENTITY` is the first half of their keys' hashes. An operation is named by the second half of its key's hash, and
-//! sequences have 64 digits. Fields without a value are absent:
+//! The [mark](crate::order::Mark) of an entity is a hash named `once:{ENTITY}mark`, in the slot of the entity's
+//! records, where `ENTITY` is the first half of their keys' hashes. An operation is named by the second half of its
+//! key's hash, and sequences have 64 digits. Fields without a value are absent:
 //!
 //! | field | value |
 //! |---|---|
-//! | `newest` | the greatest sequence that was completed |
+//! | `newest` | the greatest completed sequence |
 //! | `owner`, `holder`, `sequence`, `in_progress_expiration` | the claim that holds the entity |
 //! | `doubt` | `SEQUENCE OPERATION,` for each operation that may have taken effect |
 //! | `expiration`, `v` | as of a record |
 //!
-//! With [`Config::listing_index`], the sorted set `once:open` has the names of the records without a success. Its scores are the times
-//! at which the records expire.
+//! With [`Config::listing_index`], the sorted set `once:open` contains the names of the records without a success. Its
+//! scores are the times at which the records expire.
 //!
-//! One Lua script makes claims and another settles them, and each has variants for ordered operations and for the index. They apply the rules
-//! by which a record and a mark may change, and return what they found if they refuse. Leases end by the server's clock. On a
-//! node a batch is one pipeline, and so one round trip; on a cluster its keys are claimed concurrently.
+//! One Lua script makes claims and another settles them, and each has variants for ordered operations and for the index.
+//! They apply the rules for changing a record and a mark, and return the existing ones if they refuse. Leases end by the
+//! server's clock. On a node a batch is one pipeline, and so one round trip. On a cluster its keys are claimed
+//! concurrently.
 //!
-//! **A failover can lose writes that were acknowledged, and an eviction loses records**: the operation may then run twice,
-//! even at the same time, and neither run is told. [`warm_up`](crate::Store::warm_up) warns unless the eviction policy is `noeviction`.
+//! **A failover can lose acknowledged writes, and an eviction loses records**: the operation may then run twice, even
+//! simultaneously, and neither run is notified. [`warm_up`](crate::Store::warm_up) warns unless the eviction policy is
+//! `noeviction`.
 
 use std::{fmt, sync::Arc};
 
@@ -74,13 +76,13 @@ mod warm;
 pub use config::Config;
 use link::Link;
 
-/// The largest result, in bytes. Redis accepts 512 MB, but serves no other client while it copies a value.
+/// The maximum size of a result, in bytes. Redis accepts 512 MB, but serves no other client while it copies a value.
 const MAX_RESULT_BYTES: usize = 1024 * 1024;
 
-/// The most requests in one round trip.
+/// The maximum number of requests in one round trip.
 const MAX_BATCH: usize = 100;
 
-/// Records in Redis or Valkey.
+/// Keeps records in Redis or Valkey.
 ///
 /// ```no_run
 /// # async fn init() -> Result<(), lambda_once::Error> {
@@ -92,7 +94,7 @@ const MAX_BATCH: usize = 100;
 /// # Ok(()) }
 /// ```
 ///
-/// Cheap to clone; clones share the connection.
+/// Cheap to clone. Clones share the connection.
 #[derive(Clone)]
 pub struct RedisStore {
     link: Arc<Link>,
@@ -104,7 +106,7 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// A store at this URL; see [`Config`] for clusters, passwords that expire, and certificates.
+    /// Creates a store at this URL. See [`Config`] for clusters, passwords that expire, and certificates.
     ///
     /// # Errors
     ///
@@ -113,7 +115,7 @@ impl RedisStore {
         Config::new(url).build()
     }
 
-    /// A store at the URL in the environment variable `REDIS_URL`.
+    /// Creates a store at the URL in the environment variable `REDIS_URL`.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! One server: a multiplexed connection that is opened on demand and replaced when it fails.
+//! One server, with a multiplexed connection that is opened on demand and replaced when it fails.
 
 use std::{
     fmt,
@@ -24,10 +24,10 @@ use crate::{
     store::remote::password::Password,
 };
 
-/// A connection that has been idle for longer is suspect: a frozen execution environment does not notice when a server, a proxy or a NAT
-/// gateway closes it.
+/// The idle time after which a connection is suspect, because a frozen execution environment does not notice when a
+/// server, a proxy or a NAT gateway closes it.
 const IDLE: Duration = Duration::from_secs(5);
-/// How long a suspect connection may take for its first answer.
+/// The maximum time to the first response on a suspect connection.
 const FIRST_ANSWER: Duration = Duration::from_millis(250);
 
 pub(super) struct Node {
@@ -38,7 +38,7 @@ pub(super) struct Node {
     connect_timeout: Duration,
     response_timeout: Duration,
     connection: Shared<MultiplexedConnection>,
-    /// When a server last answered, in milliseconds since 1970; 0 if a call was dropped without an answer since.
+    /// The time of the last response, in milliseconds since 1970, or 0 if a call was dropped without a response since.
     last_answer: AtomicU64,
 }
 
@@ -61,8 +61,8 @@ impl Node {
         Self { info, address, password, connect_timeout, response_timeout, connection, last_answer }
     }
 
-    /// Sends the commands as one pipeline. If an existing connection turns out to be dead, they are sent again on a new one:
-    /// claims and settles may arrive twice.
+    /// Sends the commands as one pipeline. If an existing connection turns out to be dead, they are sent again on a new
+    /// one, so claims and settles may arrive twice.
     pub(super) async fn send(&self, commands: Vec<Cmd>) -> Vec<Result<Value, Failure>> {
         let count = commands.len();
         let mut pipeline = Pipeline::with_capacity(count);
@@ -85,7 +85,8 @@ impl Node {
         }
     }
 
-    /// A call that has timed out is not sent again, unless its connection is suspect: the server may be slow.
+    /// Returns whether a failed call may be sent again. A call that timed out is not, unless its connection is suspect,
+    /// because the server may be slow.
     fn may_retry(&self, error: &RedisError) -> bool {
         is_of_connection(error) && (self.is_suspect() || !error.is_timeout())
     }
@@ -122,7 +123,7 @@ impl Node {
         Attempt { answers: answers.map_err(Failure::sent), is_new: lease.is_new }
     }
 
-    /// Whether the connection may be dead.
+    /// Returns whether the connection may be dead.
     fn is_suspect(&self) -> bool {
         let last = Timestamp::from_millis(self.last_answer.load(Ordering::Relaxed));
         SystemClock.now().since(last) > IDLE

@@ -33,10 +33,10 @@ const FIELDS: [&str; 19] = [
     "encoded",
 ];
 
-/// The last fields, which hold the result.
+/// The number of the last fields, which contain the result.
 const DATA_FIELDS: usize = 3;
 
-/// The fields to read, with the data of the result or without.
+/// Returns the fields to read, with or without the data of the result.
 pub(super) fn fields(data: ResultData) -> &'static [&'static str] {
     match data {
         ResultData::Include => &FIELDS,
@@ -44,11 +44,11 @@ pub(super) fn fields(data: ResultData) -> &'static [&'static str] {
     }
 }
 
-/// The record in an answer to `HMGET`; `None` if there is none.
+/// Reads the record from a reply to `HMGET`, or returns `None` if there is none.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, if a field has a value that this version does not know.
+/// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, if a field has a value that is unknown to this version.
 pub(super) fn record(answer: Value, operation: &'static str) -> Result<Option<Record>, Error> {
     let Some(fields) = field::fields(FIELDS, answer, operation)? else { return Ok(None) };
     let [status, owner, attempt, prior, lease, expiration, validation, version, dropped, superseded, details @ ..] =

@@ -11,9 +11,9 @@ use crate::record::{NEWEST_KNOWN_VERSION, RECORD_VERSION};
 const ARGUMENTS: usize = 10;
 const ARGUMENT_BYTES: usize = 448;
 
-/// Declares that the script writes, so that a replica refuses it as a whole, and that it runs without free memory. A script
-/// without such a line is started in any case; the server then refuses a write that needs memory, unless another write came
-/// before it.
+/// Declares that the script writes, so that a replica rejects it as a whole, and that it runs without free memory. A
+/// script without such a line is always started, and the server then rejects a write that needs memory, unless another
+/// write came before it.
 const ALLOW_OOM: &str = "#!lua flags=allow-oom\n";
 
 const COMMON: &str = include_str!("common.lua");
@@ -52,10 +52,11 @@ struct Text {
     hash: String,
 }
 
-/// How a call identifies its script.
+/// The identification of a script in a call.
 #[derive(Clone, Copy)]
 pub(super) enum By {
-    /// By its hash. A server knows the hash if it has seen the text since its start and since the last `SCRIPT FLUSH`.
+    /// By its hash, which the server accepts if it has received the text since its start and since the last
+    /// `SCRIPT FLUSH`.
     Hash,
     /// By its text, which the server caches.
     Text,
@@ -66,7 +67,7 @@ impl Script {
         Self { first_line, body, texts: [const { OnceLock::new() }; 4] }
     }
 
-    /// Made at the first call, and hashed then.
+    /// Returns the text, which is built and hashed at the first call.
     fn text(&self, variant: Variant) -> &Text {
         self.texts[variant.number()].get_or_init(|| {
             let versions =
@@ -77,7 +78,7 @@ impl Script {
         })
     }
 
-    /// Begins a call on the record of this name. The caller adds the arguments.
+    /// Starts a call on the record of this name. The caller adds the arguments.
     pub(super) fn call(&self, by: By, name: Name<'_>, variant: Variant) -> Cmd {
         let mut command = Cmd::with_capacity(ARGUMENTS, ARGUMENT_BYTES);
         let script = self.text(variant);
@@ -105,7 +106,7 @@ impl Text {
     }
 }
 
-/// Whether the server does not know the script.
+/// Returns whether the error means that the server does not have the script.
 pub(super) fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

@@ -17,7 +17,7 @@ pub(super) async fn within<C>(
     timeout(limit, open).await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
 }
 
-/// Awaits a call, and runs `on_drop` if it is dropped before it has an answer.
+/// Awaits a call, and runs `on_drop` if it is dropped before its response.
 pub(super) async fn noticing_drop<T>(call: impl Future<Output = T>, on_drop: impl FnOnce() + Send) -> T {
     struct Guard<F: FnOnce()>(Option<F>);
 
@@ -38,20 +38,20 @@ pub(super) async fn noticing_drop<T>(call: impl Future<Output = T>, on_drop: imp
 /// A connection that is opened on demand and replaced when it fails.
 pub(super) struct Shared<C> {
     state: Mutex<State<C>>,
-    /// The connection of this number, and those before it, are not used again.
+    /// The number of the last connection that must not be used again, including all earlier ones.
     discarded: AtomicU64,
-    /// How many attempts to connect have ended, successfully or not.
+    /// The number of attempts to connect that have ended, successfully or not.
     attempts: AtomicU64,
 }
 
 struct State<C> {
     /// The connection, and the attempt that opened it.
     live: Option<(C, u64)>,
-    /// Why the last attempt to connect failed, if it did.
+    /// The error of the last attempt to connect, if it failed.
     failure: Option<RedisError>,
 }
 
-/// The connection as one call uses it.
+/// The connection during one call.
 pub(super) struct Lease<C> {
     pub(super) connection: C,
     /// Whether it was opened for this call.
@@ -69,7 +69,8 @@ impl<C: Clone> Shared<C> {
         }
     }
 
-    /// Returns the connection, which `open` opens if there is none. Calls that wait for an attempt share its failure.
+    /// Returns the connection, and opens it with `open` if there is none. Calls that wait for an attempt share its
+    /// failure.
     pub(super) async fn get(&self, open: impl Future<Output = Result<C, RedisError>>) -> Result<Lease<C>, RedisError> {
         let before = self.attempts.load(Ordering::Acquire);
         let mut state = self.state.lock().await;

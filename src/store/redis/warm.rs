@@ -5,11 +5,11 @@ use redis::Value;
 use super::RedisStore;
 use crate::error::Error;
 
-/// The oldest major version of Redis that knows the flags of scripts. Valkey reports a version of Redis as well.
+/// The oldest major version of Redis that supports the flags of scripts. Valkey also reports a version of Redis.
 const OLDEST_VERSION: u32 = 7;
 
 impl RedisStore {
-    /// Warns where the server may lose records, and fails where it cannot be reached.
+    /// Warns if the server may lose records, and fails if it cannot be reached.
     pub(super) async fn check_server(&self) -> Result<(), Error> {
         let mut ping = redis::cmd("PING");
         let commands = ["memory", "server"].map(|section| {
@@ -25,7 +25,7 @@ impl RedisStore {
         for answer in answers {
             match answer {
                 Ok(answer) => information.push_str(&text(answer)),
-                // The user may not call INFO, which claims do without.
+                // The user may not call INFO, which claims do not need.
                 Err(failure) if failure.error.code().is_some() => {}
                 Err(failure) => return Err(failure.into_error("warm")),
             }
@@ -35,7 +35,7 @@ impl RedisStore {
     }
 }
 
-/// The text of an answer to INFO: a cluster returns one text for each primary.
+/// Returns the text of a reply to INFO. A cluster returns one text per primary.
 fn text(answer: Value) -> String {
     match answer {
         Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Divides requests of these sizes, in order, into chunks of at most `max_requests` and `max_bytes`. A request that is
-/// larger by itself has a chunk of its own.
+/// Divides requests of these sizes, in order, into chunks of at most `max_requests` and `max_bytes`. A request that
+/// exceeds the limit by itself gets a separate chunk.
 pub(in crate::store) fn chunks(sizes: &[usize], max_requests: usize, max_bytes: usize) -> Vec<Range<usize>> {
     let mut chunks = Vec::with_capacity(sizes.len().div_ceil(max_requests));
     let (mut start, mut bytes) = (0, 0);

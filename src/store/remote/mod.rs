@@ -1,4 +1,4 @@
-//! Shared by the stores on servers: chunks of a call, the terms of its claims, passwords, TLS.
+//! Code shared by the stores on servers, for chunks of a call, claim settings, passwords and TLS.
 
 #[cfg(any(feature = "dynamodb", feature = "postgres", feature = "redis"))]
 pub(super) mod chunks;

@@ -1,4 +1,4 @@
-//! What the claims of a call mostly have in common. They differ in their key, owner, fingerprint and order.
+//! The settings that the claims of a call usually share. Their keys, owners, fingerprints and orders differ.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ impl Terms {
         Self { lease, skew_margin, retention, takeover, result_data }
     }
 
-    /// How long the record lives if nothing else happens to it: until the retention has passed, and others have been able to
-    /// take the claim over.
+    /// Returns the time until the record expires if nothing else happens to it. It covers the retention, and the time
+    /// until others can take the claim over.
     pub(in crate::store) fn time_to_live(&self) -> Duration {
         let lease_and_margin = self.lease.saturating_add(self.skew_margin);
         self.retention.max(lease_and_margin.saturating_add(Duration::from_millis(1)))

@@ -6,7 +6,8 @@ use rustls::crypto::CryptoProvider;
 
 use crate::error::Error;
 
-/// The provider that the application has installed for its process, else that of the feature `ring` or `aws-lc`.
+/// Returns the provider that the application has installed for its process, or else that of the feature `ring` or
+/// `aws-lc`.
 ///
 /// # Errors
 ///
@@ -15,11 +16,11 @@ pub(in crate::store) fn provider() -> Result<Arc<CryptoProvider>, Error> {
     chosen(CryptoProvider::get_default(), built_in())
 }
 
-/// Installs [`provider`] for the process, for a client that takes no other and panics without.
+/// Installs [`provider`] for the process, for a client that accepts no other and panics without one.
 #[cfg(feature = "redis-tls")]
 pub(in crate::store) fn install_provider() -> Result<(), Error> {
     if CryptoProvider::get_default().is_none() {
-        // The error says that another thread has installed one meanwhile, which serves as well.
+        // The error means that another thread has installed one meanwhile, which is as good.
         let _ = CryptoProvider::clone(&*provider()?).install_default();
     }
     Ok(())
@@ -37,7 +38,7 @@ fn chosen(
     })
 }
 
-// rustls itself chooses none where both are compiled in.
+// rustls itself chooses none if both are compiled in.
 #[cfg(feature = "ring")]
 fn built_in() -> Option<CryptoProvider> {
     Some(rustls::crypto::ring::default_provider())

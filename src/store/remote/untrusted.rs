@@ -4,10 +4,10 @@ use std::error::Error;
 
 use crate::error::root_cause;
 
-/// How rustls names a certificate that no trusted authority has signed.
+/// The names that rustls gives a certificate without a signature of a trusted authority.
 const UNTRUSTED: [&str; 2] = ["invalid peer certificate: UnknownIssuer", "invalid peer certificate: BadSignature"];
 
-/// The root cause of a failed connection, and the setting that helps if it is an untrusted certificate.
+/// Returns the root cause of a failed connection and, if the certificate is untrusted, the setting that helps.
 pub(in crate::store) fn connection_cause(error: &(dyn Error + 'static)) -> String {
     let cause = root_cause(error);
     if UNTRUSTED.iter().any(|text| cause.contains(text)) {

@@ -10,30 +10,35 @@ use crate::{
 
 const AMEND: &str = "amend";
 
-/// Applies an amendment to the record that exists at `now`, and returns the change and the answer. The answer holds only if the
-/// change is applied to that very record. A store that keeps an order uses [`ordering::amend`](crate::store::ordering::amend).
+/// Applies an amendment to the record that exists at `now`, and returns the change and the result. The result holds
+/// only if the change is applied to that very record. A store that supports orders uses
+/// [`ordering::amend`](crate::store::ordering::amend).
 ///
-/// * **O1** The record is the one that was read: its status, owner, attempt and sequence are the same. Else it stays as it is.
+/// * **O1** The record is the one that was read: its status, owner, attempt and sequence are the same. Otherwise it is
+///   left unchanged.
 /// * **O2** A record that has expired counts as absent. No amendment creates a record.
-/// * **O3** An INPROGRESS record has lapsed: its lease and the skew margin have passed. A claim that stands is never amended. A
-///   record without a lease, which another library has written, can only be forgotten.
-/// * **O4** [`Forget`](Amendment::Forget) deletes an INPROGRESS or FAILED record, and a COMPLETED one if the request says so.
-/// * **O5** [`Settle`](Amendment::Settle) gives an INPROGRESS record its outcome and removes the owner, whose own settle is refused
-///   then (S3). A settle that is sent again finds that outcome and is a success. The mark of an ordered operation changes in the same step (G3).
+/// * **O3** An INPROGRESS record has lapsed: its lease and the skew margin have passed. A live claim is never amended.
+///   A record without a lease, which another library has written, can only be forgotten.
+/// * **O4** [`Forget`](Amendment::Forget) deletes an INPROGRESS or FAILED record, and a COMPLETED one if the request
+///   includes those.
+/// * **O5** [`Settle`](Amendment::Settle) gives an INPROGRESS record its outcome and removes the owner, whose own
+///   settle is refused from then on (S3). A settle that is sent again finds that outcome and is a success. The mark of
+///   an ordered operation changes in the same step (G3).
 /// * **O6** [`Redact`](Amendment::Redact) removes the result and the label of a COMPLETED or FAILED record.
-/// * **O7** [`Release`](Amendment::Release) has an INPROGRESS record say that its attempt is released (C7).
+/// * **O7** [`Release`](Amendment::Release) marks the attempt of an INPROGRESS record as released (C7).
 ///
 /// # Errors
 ///
 /// * Those of [`check_amendment`].
-/// * [`ErrorKind::Config`], permanent, for the settle of an ordered operation, whose order these rules do not keep.
+/// * [`ErrorKind::Config`], permanent, for the settle of an ordered operation, because these rules do not support
+///   orders.
 /// * [`ErrorKind::Format`], temporary, for a record of a newer format.
 pub fn amend(record: Option<&Record>, request: &AmendRequest, now: Timestamp) -> Result<(Change, Amended), Error> {
     refuse_order(request.order().as_ref())?;
     amend_record(record, request, now)
 }
 
-/// As [`amend`], for a store that writes the mark of an ordered operation as well.
+/// Applies [`amend`] for a store that also writes the mark of an ordered operation.
 pub(in crate::store) fn amend_record(
     record: Option<&Record>,
     request: &AmendRequest,
@@ -66,15 +71,15 @@ pub(in crate::store) fn amend_record(
     Ok((Change::Put(Box::new(amended)), Amended::Changed))
 }
 
-/// Explains why the condition of an amendment failed, from the record that was found.
+/// Explains why the condition of an amendment failed, based on the record that was found.
 ///
 /// # Errors
 ///
-/// As of [`amend`].
+/// Those of [`amend`].
 pub fn explain_amendment(request: &AmendRequest, found: Option<Record>, now: Timestamp) -> Result<Amended, Error> {
     let Some(current) = found.filter(|record| !is_expired(record, now)) else { return Ok(Amended::Gone) };
     may_amend(&current, request, now)?;
-    // A settle whose answer was lost, and that was sent again.
+    // A settle that was sent again after its response was lost.
     if let Amendment::Settle { outcome, result, .. } = &request.amendment
         && current.result == *result
         && current.status == Status::from(*outcome)
@@ -122,7 +127,7 @@ pub fn check_amendment(request: &AmendRequest) -> Result<(), Error> {
     Err(Error::new(ErrorKind::Request, ErrorStatus::Permanent, AMEND, why))
 }
 
-/// Whether an amendment may change a record that has not expired (O1, O3).
+/// Returns whether an amendment may change a record that has not expired (O1, O3).
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Batches of an ActiveMQ broker of Amazon MQ.
+//! Builds batches of an ActiveMQ broker of Amazon MQ.
 //!
 //! ```
 //! use lambda_once::testing::{self, activemq};
@@ -17,8 +17,8 @@ use crate::{batch::mq::MqEvent, clock::Timestamp, testing::unique};
 
 const KNOWN: Known = Known { attributes: &["queue", "correlationId"], has_ids: true, has_headers: true };
 
-/// Makes a batch of a broker, sent now. Each message that has no id gets one of its own. The default queue is `orders`. Every delivery
-/// has the same messages, `redelivered` from the second one on.
+/// Makes a batch of a broker, sent now. Each message without an id gets a unique one. The default queue is `orders`.
+/// Every delivery has the same messages, with `redelivered` set from the second one on.
 ///
 /// # Panics
 ///

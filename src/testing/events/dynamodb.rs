@@ -1,4 +1,4 @@
-//! Batches of DynamoDB streams.
+//! Builds batches of DynamoDB streams.
 //!
 //! ```
 //! use lambda_once::testing::dynamodb;
@@ -39,22 +39,22 @@ pub(super) struct Change {
     is_expiry: bool,
 }
 
-/// What a stream holds of the items: its `StreamViewType`.
+/// The images of items in a stream: its `StreamViewType`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum View {
-    /// Their keys.
+    /// The keys of the items.
     KeysOnly,
     /// The items after the change.
     NewImage,
     /// The items before the change.
     OldImage,
-    /// Both.
+    /// The items before and after the change.
     #[default]
     NewAndOldImages,
 }
 
-/// Makes the record of an item that is put where there was none.
+/// Makes the record of an item that is created.
 ///
 /// # Panics
 ///
@@ -81,7 +81,7 @@ pub fn remove<T: Serialize + ?Sized>(old: &T) -> Record {
     record(ChangeKind::Remove, None, Some(item(old)), false)
 }
 
-/// Makes the record of an item that DynamoDB deletes, because its time to live is over.
+/// Makes the record of an item that DynamoDB deletes, because its time to live has expired.
 ///
 /// # Panics
 ///
@@ -94,12 +94,13 @@ fn record(kind: ChangeKind, new: Option<Item>, old: Option<Item>, is_expiry: boo
     Record { change: Some(Box::new(Change { kind, new, old, is_expiry })), ..Record::new(None) }
 }
 
-/// Makes a batch of a shard, changed now, of a table whose key consists of these attributes. Each record that has no id and no
-/// `sequenceNumber` gets one of its own, which follows on the one before. Every delivery is the same.
+/// Makes a batch of a shard, changed now, of a table whose key consists of these attributes. Each record without an id
+/// or `sequenceNumber` gets a unique one, in ascending order. Every delivery is the same.
 ///
 /// # Panics
 ///
-/// If an item lacks an attribute of the key, if an attribute of a record is unknown, or if a record is none of this module's.
+/// If an item lacks an attribute of the key, if an attribute of a record is unknown, or if a record is not from this
+/// module.
 #[track_caller]
 pub fn batch<'a>(
     key: impl IntoIterator<Item = &'a str>,
@@ -108,7 +109,7 @@ pub fn batch<'a>(
     let names: Vec<&str> = key.into_iter().collect();
     let changed = parts::now();
     let mut numbered = Vec::new();
-    // Each with its keys, and the number that it has in the stream.
+    // Each record with its keys, and its number in the stream.
     for record in records {
         let record = record.with_known(KNOWN);
         let keys = record.change().keys(&names);
@@ -197,7 +198,7 @@ impl View {
 }
 
 impl Batch<DynamoDbStreamEvent> {
-    /// Sets what the stream holds of the items. Default: both images.
+    /// Sets the images in the stream. Default: both.
     #[must_use]
     pub fn view(mut self, view: View) -> Self {
         self.head.view = view;
@@ -208,7 +209,7 @@ impl Batch<DynamoDbStreamEvent> {
     ///
     /// # Panics
     ///
-    /// If it cannot be JSON.
+    /// If it cannot be serialized as JSON.
     #[must_use]
     pub fn state<T: Serialize + ?Sized>(self, state: &T) -> Self {
         self.with_state(state)

@@ -1,4 +1,4 @@
-//! Events of EventBridge, which come to a function one at a time, or by a queue or a topic.
+//! Builds EventBridge events, for a function, a queue or a topic.
 //!
 //! ```
 //! use lambda_once::testing::{self, eventbridge};
@@ -32,8 +32,8 @@ struct Event<'a> {
     detail: &'a RawValue,
 }
 
-/// Makes the event with this detail, by which a function gets it. It was sent when it was made, and has an id of its own, unless they
-/// are set. The default source and detail type are `testing`. Every delivery is the same.
+/// Makes an EventBridge event with this detail, as delivered to a function. By default it has the current time and a
+/// unique id. The default source and detail type are `testing`. Every delivery is the same.
 ///
 /// # Panics
 ///
@@ -45,7 +45,7 @@ pub fn event(detail: Record) -> Batch<EventBridgeEvent> {
     Batch::new(source, move |head, _| parts::event(&parts::raw_text(&written(&detail, &head.source))))
 }
 
-/// Makes the message by which a queue or a topic that is a rule's target brings the event.
+/// Makes the message that contains the event, as delivered to a queue or topic that is the target of a rule.
 ///
 /// # Panics
 ///

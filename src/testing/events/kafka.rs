@@ -1,4 +1,4 @@
-//! Batches of Kafka topics, in Amazon MSK and self-managed.
+//! Builds batches of Kafka topics, of Amazon MSK or self-managed clusters.
 //!
 //! ```
 //! use lambda_once::testing::{self, kafka};
@@ -30,16 +30,16 @@ pub fn tombstone() -> Record {
     Record::new(None)
 }
 
-/// Makes a batch of a cluster in Amazon MSK, or of a self-managed one if its [source](Batch::source) is no ARN. Every delivery is the
-/// same.
+/// Makes a batch of a cluster in Amazon MSK, or of a self-managed one if its [source](Batch::source) is not an ARN.
+/// Every delivery is the same.
 ///
-/// The default topic is `orders`, the default partition 0. Each record that has no offset gets one of its own, higher than those
-/// before. An event has its records by partition: what is said of each of several partitions' records is in the order in which the
-/// source takes them, one of each partition in turn.
+/// The default topic is `orders`, the default partition 0. Each record without an offset gets a unique one, in
+/// ascending order. An event lists its records by partition. The reports of records from several partitions are in the
+/// order in which the source processes them, with the partitions taking turns.
 ///
 /// # Panics
 ///
-/// If an attribute is unknown, or is no number where it must be one.
+/// If an attribute is unknown, or is not a number although it must be.
 #[track_caller]
 pub fn batch(records: impl IntoIterator<Item = Record>) -> Batch<KafkaEvent> {
     let records: Vec<(u64, Record)> =

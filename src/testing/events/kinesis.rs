@@ -1,4 +1,4 @@
-//! Batches of Kinesis data streams.
+//! Builds batches of Kinesis data streams.
 //!
 //! ```
 //! use lambda_once::testing::{self, kinesis};
@@ -20,8 +20,8 @@ const KNOWN: Known = Known { attributes: &["partitionKey", "sequenceNumber"], ha
 
 /// Makes a batch of a shard, arrived now. Every delivery is the same.
 ///
-/// The default partition key is the same for all records. Each record that has no sequence number, which is a part of its id, gets one
-/// of its own, which follows on the one before.
+/// The default partition key is the same for all records. Each record without a sequence number, which is a part of its
+/// id, gets a unique one, in ascending order.
 ///
 /// # Panics
 ///
@@ -29,7 +29,7 @@ const KNOWN: Known = Known { attributes: &["partitionKey", "sequenceNumber"], ha
 #[track_caller]
 pub fn batch(records: impl IntoIterator<Item = Record>) -> Batch<KinesisEvent> {
     let arrived = parts::now();
-    // Each with the number that it has in the stream.
+    // Each record with its number in the stream.
     let records: Vec<(u64, Record)> =
         records.into_iter().map(|record| (unique::number(), record.with_known(KNOWN))).collect();
     Batch::new("arn:aws:kinesis:us-east-1:123456789012:stream/orders", move |head, _| {
@@ -64,7 +64,7 @@ impl Batch<KinesisEvent> {
     ///
     /// # Panics
     ///
-    /// If it cannot be JSON.
+    /// If it cannot be serialized as JSON.
     #[must_use]
     pub fn state<T: Serialize + ?Sized>(self, state: &T) -> Self {
         self.with_state(state)

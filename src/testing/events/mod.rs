@@ -1,4 +1,4 @@
-//! Events of every source, one file each.
+//! Builders of events, one file per source.
 
 pub mod activemq;
 #[cfg(feature = "dynamodb-streams")]

@@ -17,17 +17,17 @@ pub(super) fn now() -> Timestamp {
     TokioClock.now()
 }
 
-/// A payload as JSON text.
+/// Serializes a payload as JSON.
 pub(super) fn json<T: Serialize + ?Sized>(payload: &T) -> String {
     serde_json::to_string(payload).unwrap_or_else(|error| panic!("the payload cannot be JSON: {error}"))
 }
 
-/// The number that an attribute is.
+/// Parses an attribute that is a number.
 pub(super) fn number<N: FromStr>(text: &str) -> N {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number that this attribute can be"))
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is not a valid number for this attribute"))
 }
 
-/// A text that is JSON, which stays as it is.
+/// Returns a JSON text unchanged.
 pub(super) fn raw_text(json: &str) -> Box<RawValue> {
     RawValue::from_string(json.to_owned()).unwrap_or_else(|error| panic!("not JSON: {error}"))
 }
@@ -40,7 +40,7 @@ pub(super) fn base64(bytes: &[u8]) -> String {
     BASE64_STANDARD.encode(bytes)
 }
 
-/// What the events of streams have beside their records, in a tumbling window.
+/// The event of a stream with a tumbling window.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WindowEvent<'a> {
@@ -55,7 +55,7 @@ struct WindowEvent<'a> {
     is_window_terminated_early: bool,
 }
 
-/// The event of a stream, in a tumbling window if there is a state.
+/// Makes the event of a stream, with a tumbling window if there is a state.
 pub(super) fn stream_event<E: DeserializeOwned>(records: Vec<Value>, state: Option<&RawValue>, source: &str) -> E {
     let Some(state) = state else { return event(&json!({ "Records": records })) };
     event(&WindowEvent {
@@ -69,25 +69,26 @@ pub(super) fn stream_event<E: DeserializeOwned>(records: Vec<Value>, state: Opti
     })
 }
 
-/// A value as JSON, which stays as it is.
+/// Serializes a value as raw JSON.
 pub(super) fn raw<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
     to_raw_value(value).unwrap_or_else(|error| panic!("it cannot be JSON: {error}"))
 }
 
-/// An event as Lambda's runtime reads it.
+/// Deserializes an event as Lambda's runtime does.
 pub(super) fn event<E: DeserializeOwned>(event: &impl Serialize) -> E {
     serde_json::from_str(&json(event)).unwrap_or_else(|error| panic!("not an event of this source: {error}"))
 }
 
-/// A time in seconds and a fraction, as streams give it.
+/// Returns a time in seconds with a fraction, as in streams.
 pub(super) fn seconds(time: Timestamp) -> f64 {
     std::time::Duration::from_millis(time.as_millis()).as_secs_f64()
 }
 
-/// A time as RFC 3339 writes it, such as `2027-01-31T12:00:00.000Z`.
+/// Formats a time by RFC 3339, such as `2027-01-31T12:00:00.000Z`.
 pub(super) fn rfc3339(time: Timestamp) -> String {
     let (day, second) = (time.seconds_rounded_down() / 86_400, time.seconds_rounded_down() % 86_400);
-    // Years are counted from a March, so that the day in leap years comes last; 719,468 days before 1970 is a start of 400.
+    // Years are counted from March, so that the leap day comes last. An era of 400 years begins 719,468 days before
+    // 1970.
     let day = day + 719_468;
     let (era, day) = (day / 146_097, day % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! Batches of a RabbitMQ broker of Amazon MQ.
+//! Builds batches of a RabbitMQ broker of Amazon MQ.
 //!
 //! ```
 //! use lambda_once::testing::{self, rabbitmq};
@@ -17,9 +17,9 @@ use crate::batch::mq::MqEvent;
 
 const KNOWN: Known = Known { attributes: &["queue", "correlationId"], has_ids: true, has_headers: true };
 
-/// Makes a batch of a broker. A message has no id by default, because its publisher sets it. The default `queue`, with its virtual host,
-/// is `orders::/`. An event has its messages by queue, in the order of the queues' names. Every delivery has the same messages,
-/// `redelivered` from the second one on.
+/// Makes a batch of a broker. By default a message has no id, because its publisher sets it. The default `queue`, with
+/// its virtual host, is `orders::/`. An event lists its messages by queue, sorted by the queues' names. Every delivery
+/// has the same messages, with `redelivered` set from the second one on.
 ///
 /// # Panics
 ///

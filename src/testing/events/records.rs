@@ -1,4 +1,4 @@
-//! Records of any source, and batches of them.
+//! Records for any source, and batches of them.
 
 use std::{fmt, sync::Arc};
 
@@ -13,10 +13,10 @@ use crate::{
     testing::{Redeliver, unique},
 };
 
-/// A record or a message, before a source has it.
+/// A record or message for any source.
 ///
-/// Attributes are set by the source. They have the names by which [`Key::attribute`](crate::Key::attribute) and
-/// [`RecordInfo::attribute`](crate::batch::RecordInfo::attribute) find it.
+/// Attributes are set by the source. Their names are those of [`Key::attribute`](crate::Key::attribute) and
+/// [`RecordInfo::attribute`](crate::batch::RecordInfo::attribute).
 ///
 /// ```
 /// # #[cfg(feature = "sqs")] {
@@ -30,25 +30,25 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// No other record has it, except copies of this one.
+    /// Unique to this record and its copies.
     pub(super) number: u64,
     pub(super) created: Timestamp,
     pub(super) body: Option<Vec<u8>>,
     pub(super) id: Option<String>,
     pub(super) attributes: Vec<(String, String)>,
     pub(super) headers: Vec<(String, Vec<u8>)>,
-    /// The subject that a topic gives it, unless it has another one.
+    /// The default subject of a message in a topic.
     pub(super) subject: Option<&'static str>,
-    /// Of a DynamoDB stream, in place of a body.
+    /// The change of a record of a DynamoDB stream, instead of a body.
     #[cfg(feature = "dynamodb-streams")]
     pub(super) change: Option<Box<Change>>,
 }
 
-/// Makes a record whose body is this, in JSON.
+/// Makes a record with this body in JSON.
 ///
 /// # Panics
 ///
-/// If it cannot be JSON.
+/// If it cannot be serialized as JSON.
 pub fn record<T: Serialize + ?Sized>(body: &T) -> Record {
     bytes(parts::json(body))
 }
@@ -73,32 +73,31 @@ impl Record {
         }
     }
 
-    /// Sets its id, if its source gives it one. By default it has one that no other record has, except in RabbitMQ, where it has
-    /// none.
+    /// Sets the id, if its source assigns ids. By default it is unique, or missing in RabbitMQ.
     #[must_use]
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
     }
 
-    /// Sets what its source says of it.
+    /// Sets an attribute of the source.
     ///
-    /// The names of SQS are those of its system attributes, such as `MessageGroupId`. `ApproximateReceiveCount` is that of the first
-    /// delivery. A source refuses a name that it does not know, by a panic that lists those it does.
+    /// For SQS the names are those of its system attributes, such as `MessageGroupId`. `ApproximateReceiveCount` is the
+    /// count of the first delivery. For an unknown name the source panics with a list of the known ones.
     #[must_use]
     pub fn attribute(mut self, name: impl Into<String>, value: impl ToString) -> Self {
         self.attributes.push((name.into(), value.to_string()));
         self
     }
 
-    /// Sets a header, an attribute or a property that the sender sets. It is a text if the value is UTF-8.
+    /// Sets a header, attribute or property of the sender. It is text if the value is UTF-8.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// The same, if its source sets no more than this.
+    /// Checks that it sets only parts that its source has.
     #[track_caller]
     pub(super) fn with_known(self, known: Known) -> Self {
         for (name, _) in &self.attributes {
@@ -118,23 +117,23 @@ impl Record {
         self.body.as_deref()
     }
 
-    /// The body, of a source whose records always have one.
+    /// Returns the body, for a source whose records always have one.
     pub(super) fn data(&self) -> &[u8] {
         self.body().unwrap_or_else(|| panic!("only Kafka has records without a value"))
     }
 
-    /// The body, of a source whose bodies are texts.
+    /// Returns the body, for a source whose bodies are text.
     pub(super) fn text(&self) -> &str {
         text(self.data(), "the body")
     }
 
-    /// The headers, each written in this way.
+    /// Returns the headers, with their values converted by this function.
     pub(super) fn written_headers(&self, value: impl Fn(&[u8]) -> Value) -> Map<String, Value> {
         self.headers.iter().map(|(name, bytes)| (name.clone(), value(bytes))).collect()
     }
 }
 
-/// The attributes that a source can set.
+/// The parts of a record that a source has.
 #[derive(Clone, Copy)]
 pub(super) struct Known {
     pub(super) attributes: &'static [&'static str],
@@ -142,20 +141,20 @@ pub(super) struct Known {
     pub(super) has_headers: bool,
 }
 
-/// Bytes as a text.
+/// Converts bytes to text.
 pub(super) fn text<'a>(bytes: &'a [u8], what: &str) -> &'a str {
     str::from_utf8(bytes).unwrap_or_else(|_| panic!("{what} must be UTF-8 in this source"))
 }
 
-/// An event of a source, for several deliveries: the same records, with what the source changes about them, such as the receive
-/// count.
+/// An event of a source for several deliveries, with the same records and the source's changes to them, such as the
+/// receive count.
 #[derive(Clone)]
 pub struct Batch<E> {
     pub(super) head: Head,
     deliver: Arc<Deliver<E>>,
 }
 
-/// Makes the event of a delivery, by its number.
+/// A function that makes the event of a delivery by its number.
 type Deliver<E> = dyn Fn(&Head, u32) -> E + Send + Sync;
 
 /// The parts of an event besides its records.
@@ -178,8 +177,8 @@ impl<E> Batch<E> {
         Self { head, deliver: Arc::new(deliver) }
     }
 
-    /// Sets where it comes from: the ARN of a queue, which is a FIFO queue if that ends in `.fifo`, of a stream, a topic, a cluster
-    /// or a broker; of a self-managed Kafka cluster its bootstrap servers; of an event of EventBridge its `source`.
+    /// Sets the source: the ARN of a queue (FIFO if it ends in `.fifo`), stream, topic, cluster or broker, the
+    /// bootstrap servers of a self-managed Kafka cluster, or the `source` of an EventBridge event.
     #[must_use]
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.head.source = source.into();

@@ -1,4 +1,4 @@
-//! Events of S3: notifications, which a queue or a topic brings, and events of EventBridge.
+//! Builds S3 events: notifications for a queue or topic, and EventBridge events.
 //!
 //! ```
 //! # #[cfg(feature = "sqs")] {
@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{parts, records};
 use crate::testing::unique;
 
-/// What happened to an object.
+/// A change of an object.
 #[derive(Clone, Debug)]
 pub struct Record {
     event_name: String,
@@ -31,13 +31,13 @@ pub struct Record {
     request_id: String,
 }
 
-/// An object was put there now: `ObjectCreated:Put`.
+/// Makes the event of an object that is put now (`ObjectCreated:Put`).
 pub fn created(bucket: impl Into<String>, key: impl Into<String>) -> Record {
     record("ObjectCreated:Put", bucket, key).size(1024).etag("d41d8cd98f00b204e9800998ecf8427e")
 }
 
-/// An event of this name, now. The key is as the object has it, not encoded. Where objects are created or removed, or expire,
-/// it has a sequencer that no other event has; S3 gives other events none.
+/// Makes an event of this name, at the current time. The key is not encoded. Events of objects that are created,
+/// removed or expire have a unique sequencer. S3 gives other events none.
 pub fn record(event_name: impl Into<String>, bucket: impl Into<String>, key: impl Into<String>) -> Record {
     let (number, event_name) = (unique::number(), event_name.into());
     let has_sequencer =
@@ -55,7 +55,7 @@ pub fn record(event_name: impl Into<String>, bucket: impl Into<String>, key: imp
     }
 }
 
-/// Makes the message by which S3 notifies a queue or a topic of these.
+/// Makes the message that notifies a queue or topic of these events.
 pub fn notification(records: impl IntoIterator<Item = Record>) -> records::Record {
     let records: Vec<Value> = records.into_iter().map(|record| record.wire()).collect();
     message(&json!({ "Records": records }))
@@ -79,49 +79,49 @@ pub fn test_event(bucket: impl Into<String>) -> records::Record {
 }
 
 impl Record {
-    /// The object's size in bytes.
+    /// Sets the object's size in bytes.
     #[must_use]
     pub fn size(mut self, bytes: u64) -> Self {
         self.size = Some(bytes);
         self
     }
 
-    /// The object's ETag.
+    /// Sets the object's ETag.
     #[must_use]
     pub fn etag(mut self, etag: impl Into<String>) -> Self {
         self.etag = Some(etag.into());
         self
     }
 
-    /// The object's version.
+    /// Sets the object's version.
     #[must_use]
     pub fn version_id(mut self, version: impl Into<String>) -> Self {
         self.version_id = Some(version.into());
         self
     }
 
-    /// The event's sequencer; `None` for the kinds of events that have none.
+    /// Sets the event's sequencer, or `None` for kinds of events without one.
     #[must_use]
     pub fn sequencer(mut self, sequencer: Option<&str>) -> Self {
         self.sequencer = sequencer.map(str::to_owned);
         self
     }
 
-    /// The id of the request that made the event. Default: one of its own.
+    /// Sets the id of the request that caused the event. Default: a unique id.
     #[must_use]
     pub fn request_id(mut self, id: impl Into<String>) -> Self {
         self.request_id = id.into();
         self
     }
 
-    /// When it happened, as RFC 3339 writes it.
+    /// Sets the time of the event, in RFC 3339.
     #[must_use]
     pub fn event_time(mut self, time: impl Into<String>) -> Self {
         self.event_time = time.into();
         self
     }
 
-    /// Makes the detail of the event by which EventBridge brings it, for the functions of [`eventbridge`](super::eventbridge).
+    /// Makes the detail of the event on EventBridge, for the functions of [`eventbridge`](super::eventbridge).
     ///
     /// # Panics
     ///
@@ -190,7 +190,7 @@ impl Record {
     }
 }
 
-/// The detail type of an event of this name on EventBridge, and what its detail has beside the object.
+/// Returns the EventBridge detail type of an event of this name, and the fields of its detail besides the object.
 fn event_of(name: &str) -> Option<(&'static str, &'static [(&'static str, &'static str)])> {
     Some(match name {
         "ObjectCreated:Put" => ("Object Created", &[("reason", "PutObject")]),
@@ -221,7 +221,7 @@ fn event_of(name: &str) -> Option<(&'static str, &'static [(&'static str, &'stat
     })
 }
 
-/// As S3 writes a key: as in the query of a URL, with its slashes.
+/// Encodes a key as S3 does: as in the query of a URL, but with unencoded slashes.
 fn encoded(key: &str) -> String {
     let byte = |byte: u8| match byte {
         b' ' => "+".to_owned(),

@@ -1,4 +1,4 @@
-//! Messages of SNS topics, which come to a function one at a time, or by a queue.
+//! Builds messages of SNS topics, for a function or a queue.
 //!
 //! ```
 //! use lambda_once::testing::{self, sns};
@@ -18,8 +18,8 @@ use crate::{batch::sns::SnsEvent, testing::unique};
 const KNOWN: Known = Known { attributes: &["TopicArn", "Subject", "Timestamp"], has_ids: true, has_headers: true };
 const TOPIC: &str = "arn:aws:sns:us-east-1:123456789012:orders";
 
-/// Makes the event by which a function gets this message. It was published when it was made, and has an id of its own, unless they are
-/// set. By default it has no subject. Every delivery is the same.
+/// Makes an SNS event with this message, as delivered to a function. By default it has the current time, a unique id
+/// and no subject. Every delivery is the same.
 ///
 /// # Panics
 ///
@@ -38,7 +38,7 @@ pub fn event(message: Record) -> Batch<SnsEvent> {
     })
 }
 
-/// Makes the message by which a queue that is subscribed to the topic brings this one.
+/// Makes the message as delivered to a queue that is subscribed to the topic.
 ///
 /// ```
 /// use lambda_once::testing::{self, sns, sqs};
@@ -65,13 +65,13 @@ pub fn in_sqs(message: &Record) -> Record {
     super::records::record(&body)
 }
 
-/// Makes the same with raw message delivery.
+/// Makes the message as delivered to a queue with raw message delivery.
 #[cfg(feature = "sqs")]
 pub fn in_sqs_raw(message: &Record) -> Record {
     Record { headers: message.headers.clone(), ..super::records::bytes(message.data()) }
 }
 
-/// The notification; in the events of functions its URLs have other names.
+/// Builds the notification. The names of its URLs differ in the events of functions.
 fn notification(message: &Record, topic: &str, certificate_url: &str, unsubscribe_url: &str) -> Value {
     let headers = message.written_headers(|bytes| match str::from_utf8(bytes) {
         Ok(text) => json!({ "Type": "String", "Value": text }),

@@ -1,4 +1,4 @@
-//! Batches of SQS queues, standard and FIFO.
+//! Builds batches of SQS queues, standard and FIFO.
 //!
 //! ```
 //! use lambda_once::testing::{self, Redeliver, sqs};
@@ -24,18 +24,18 @@ use crate::{clock::Timestamp, record::digits, testing::unique};
 
 const RECEIVE_COUNT: &str = "ApproximateReceiveCount";
 
-/// Makes a batch of a standard queue, sent now. Each message that has no id gets one of its own. Every delivery has a receive count
-/// that is higher by one, and another receipt handle. A message with a `MessageGroupId` makes the queue a fair one.
+/// Makes a batch of a standard queue, sent now. Each message without an id gets a unique one. Every delivery increases
+/// the receive count by one, and has new receipt handles. A message with a `MessageGroupId` makes the queue a fair one.
 ///
 /// # Panics
 ///
-/// If a body is not UTF-8, or a receive count is no number.
+/// If a body is not UTF-8, or a receive count is not a number.
 pub fn batch(messages: impl IntoIterator<Item = Record>) -> Batch<SqsEvent> {
     in_queue("arn:aws:sqs:us-east-1:123456789012:orders", messages)
 }
 
-/// Makes a batch of a FIFO queue, sent now. Messages without a `MessageGroupId` have one in common. The `MessageDeduplicationId` of a
-/// message is made of its content, unless it is set.
+/// Makes a batch of a FIFO queue, sent now. Messages without a `MessageGroupId` share one. The default
+/// `MessageDeduplicationId` is derived from the message's content.
 ///
 /// # Panics
 ///
@@ -46,7 +46,7 @@ pub fn fifo(messages: impl IntoIterator<Item = Record>) -> Batch<SqsEvent> {
 
 fn in_queue(arn: &str, messages: impl IntoIterator<Item = Record>) -> Batch<SqsEvent> {
     let sent = parts::now();
-    // Each with the number that it has in the queue.
+    // Each message with its number in the queue.
     let messages: Vec<_> = messages.into_iter().map(|message| (unique::number(), message)).collect();
     Batch::new(arn, move |head, delivery| {
         let wire = |(number, message): &(u64, Record)| wire(message, &head.source, sent, *number, delivery);

@@ -53,7 +53,7 @@ async fn an_event_that_is_sent_again_is_replayed() {
     }
     assert_eq!(journal.runs().len(), 1);
     drop(service);
-    // By a topic in between nothing changes but the ways to say it.
+    // A topic in between changes only the envelope.
     let service = once.sqs(Key::pointer("/order_id"), journal.handler()).envelope((Sns, EventBridge));
     for message in [sns::in_sqs(&event()), sns::in_sqs_raw(&event()), sns::in_sqs(&again())] {
         testing::deliver_twice(&service, &sqs::batch([message])).await.assert_once();
@@ -71,7 +71,7 @@ async fn a_topic_brings_an_event_to_a_function() {
     assert_eq!(journal.runs().len(), 1);
 }
 
-/// EventBridge Scheduler sends its detail as a text.
+/// EventBridge Scheduler sends its detail as a string.
 #[tokio::test]
 async fn a_detail_that_is_a_text_is_the_json_in_it() {
     let journal = Journal::<Value>::new();

@@ -1,4 +1,4 @@
-//! Deliveries that are no work.
+//! Ignored deliveries.
 
 use std::sync::{Arc, Mutex};
 

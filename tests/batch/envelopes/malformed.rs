@@ -1,4 +1,4 @@
-//! Envelopes that are none: each fails its own message only, and the error says what to do.
+//! Invalid envelopes. Each fails only its own message, with an error that names the remedy.
 
 use std::{
     collections::HashSet,
@@ -56,7 +56,7 @@ async fn a_notification_that_was_changed_on_its_way_fails_alone() {
 }
 
 #[tokio::test]
-async fn what_is_not_from_s3_or_eventbridge_says_how_to_go_on() {
+async fn a_body_not_from_s3_or_eventbridge_fails_with_the_remedy() {
     let journal = Journal::<Value>::new();
     let once = testing::engine();
     let put = s3::notification([s3::created("photos", "a")]);
@@ -87,7 +87,7 @@ async fn what_is_not_from_s3_or_eventbridge_says_how_to_go_on() {
     assert!(error.contains("input transformer") && !error.contains("secret"), "{error}");
 }
 
-/// Panics where it is told to.
+/// An envelope that panics on request.
 #[derive(Clone, Debug)]
 struct Fragile;
 
@@ -127,7 +127,7 @@ async fn refuse(_: Value) -> Result<(), Failure> {
     Err(Failure::permanent("no"))
 }
 
-/// What is redriven to the queue must be what the service can unwrap.
+/// A message that is redriven to the queue must be one that the service can unwrap.
 #[tokio::test]
 async fn a_dlq_message_has_its_envelope() {
     let sent = Sent::default();
@@ -141,7 +141,7 @@ async fn a_dlq_message_has_its_envelope() {
     let letters = std::mem::take(&mut *sent.0.lock().unwrap());
     assert_eq!(letters.len(), 4, "the raw one is the first one again");
     let keys = |processed: &Processed<_>| -> HashSet<_> { processed.records.iter().map(|report| report.key).collect() };
-    // Each is redriven, by itself, under the key that it had.
+    // Each is redriven separately, with its original key.
     let bodies: Vec<_> = letters.iter().map(|body| std::str::from_utf8(body).unwrap()).collect();
     let redriven = deliver(&service, super::batch(&bodies)).await;
     assert_eq!((redriven.records.len(), keys(&redriven)), (4, keys(&delivered)));
@@ -149,7 +149,7 @@ async fn a_dlq_message_has_its_envelope() {
     assert!(redriven.outcomes().iter().all(|outcome| again.contains(outcome)), "{:?}", redriven.outcomes());
 }
 
-/// Holds the messages that its body lists, with these ids.
+/// An envelope that contains the messages listed in the body, with these ids.
 #[derive(Clone, Debug)]
 struct Listed(&'static [Option<&'static str>]);
 
@@ -213,7 +213,7 @@ async fn two_equal_messages_with_one_id_are_duplicates_and_run_once() {
     assert!(delivered.reported().is_empty());
 }
 
-/// Holds one order twice, under one id, in two spellings.
+/// An envelope that contains one order twice, with the same id, in two spellings.
 #[derive(Clone, Debug)]
 struct Respelled;
 

@@ -1,7 +1,8 @@
 //! Messages in the envelopes of SNS, EventBridge and S3.
 //!
-//! The files in `events/` are others': `moto` 5.2 made those in queues (an implementation of AWS's services for tests), and the
-//! rest are from AWS's documentation: the fixtures of `aws_lambda_events` 1.2, and the examples of S3's events on EventBridge.
+//! The files in `events/` come from other projects. Those in queues were made by `moto` 5.2, an implementation of AWS
+//! services for tests. The rest are from AWS's documentation: the fixtures of `aws_lambda_events` 1.2, and the examples
+//! of S3 events on EventBridge.
 
 mod eventbridge;
 mod ignored;
@@ -16,7 +17,7 @@ use lambda_once::batch::{BatchService, Handler, Processed, Source};
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
-/// The records of a file of events.
+/// Returns the records of an event file.
 macro_rules! events {
     ($name:literal) => {
         serde_json::from_str::<aws_lambda_events::sqs::SqsEvent>(include_str!(concat!("events/", $name, ".json")))
@@ -33,7 +34,7 @@ pub(crate) async fn deliver<S: Source, H: Handler<T, A>, T: Send + 'static, A: '
     service.process(LambdaEvent::new(event, lambda_once::testing::context(lambda_once::testing::TIME_LEFT))).await
 }
 
-/// A batch of messages of a queue with these bodies, `m-1` and so on.
+/// Returns a batch of queue messages with these bodies, `m-1` and so on.
 pub(crate) fn batch(bodies: &[&str]) -> SqsEvent {
     batch_of("arn:aws:sqs:us-east-1:123456789012:orders", bodies)
 }
@@ -49,14 +50,14 @@ pub(crate) fn batch_of(queue: &str, bodies: &[&str]) -> SqsEvent {
     serde_json::from_value(json!({ "Records": records })).unwrap()
 }
 
-/// A batch of one message.
+/// Returns a batch of one message.
 pub(crate) fn one(message: SqsMessage) -> SqsEvent {
     let mut event = batch(&[]);
     event.records.push(message);
     event
 }
 
-/// The ids that the answer names.
+/// Returns the ids in the response.
 pub(crate) fn answer(processed: &Processed<aws_lambda_events::sqs::SqsBatchResponse>) -> Vec<&str> {
     let failures = &processed.response.as_ref().unwrap().batch_item_failures;
     failures.iter().map(|failure| &*failure.item_identifier).collect()

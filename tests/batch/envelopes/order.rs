@@ -1,4 +1,4 @@
-//! FIFO queues: the order is that of the message groups, whatever is in the messages.
+//! FIFO queues, whose order is that of the message groups, regardless of the messages' contents.
 
 use std::sync::{Arc, Mutex};
 
@@ -73,7 +73,7 @@ async fn a_failed_record_blocks_those_behind_it_in_its_message_and_its_group() {
 }
 
 #[tokio::test]
-async fn what_is_ignored_blocks_nothing() {
+async fn an_ignored_message_blocks_nothing() {
     let journal = Journal::<S3Record>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope((Sns, S3));
     let batch = sqs::fifo([
@@ -85,7 +85,7 @@ async fn what_is_ignored_blocks_nothing() {
     assert_eq!(journal.runs().len(), 1);
 }
 
-/// The message that a queue of another account has in it.
+/// A queue of another account contains the same message.
 #[tokio::test]
 async fn a_fifo_topic_with_raw_delivery_has_the_same_keys() {
     let journal = Journal::<Value>::new();

@@ -1,4 +1,4 @@
-//! S3 in SQS, in SNS, and in SNS in SQS: each record is an operation of its own.
+//! S3 in SQS, in SNS, and in SNS in SQS. Each record is a separate operation.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ async fn an_event_is_a_change_of_an_object_not_its_request_or_notification() {
         assert_eq!(run(&other).await, [Ok(OutcomeKind::Executed)], "{other:?}");
     }
     assert_eq!(run(&event.clone().etag("another")).await, [Ok(OutcomeKind::Mismatch)]);
-    // Events without a sequencer are told apart by their time.
+    // Events without a sequencer are distinguished by their time.
     let tagged = |time: &str| s3::record("ObjectTagging:Put", "photos", "a.jpg").sequencer(None).event_time(time);
     assert_eq!(run(&tagged("2026-11-21T10:00:00.111Z")).await, [Ok(OutcomeKind::Executed)]);
     assert_eq!(run(&tagged("2026-11-21T10:00:00.112Z")).await, [Ok(OutcomeKind::Executed)]);
@@ -115,7 +115,7 @@ async fn the_content_of_an_object_can_be_the_operation() {
     assert_eq!(journal.runs().len(), 1);
 }
 
-/// Fails for now for objects that are called so.
+/// Returns a handler that fails temporarily for objects with this name.
 fn handler(
     journal: &Journal<String>,
 ) -> impl Fn(S3Record, RecordContext) -> BoxFuture<'static, Result<(), Failure>> + Clone + use<> {

@@ -1,6 +1,6 @@
-//! Events of S3 that come by EventBridge: to a function, in SQS, and in SNS.
+//! S3 events that arrive through EventBridge: directly, in SQS, and in SNS.
 //!
-//! Expectations are those of S3's user guide: <https://docs.aws.amazon.com/AmazonS3/latest/userguide/ev-events.html>.
+//! The expectations are from the S3 user guide: <https://docs.aws.amazon.com/AmazonS3/latest/userguide/ev-events.html>.
 
 use lambda_once::{
     ErrorKind, Key, OutcomeKind, Payload,
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{deliver, events};
 use crate::testing::journal::Journal;
 
-/// The examples of the user guide.
+/// Returns the examples of the user guide.
 fn examples() -> Vec<Value> {
     serde_json::from_str(include_str!("events/s3-by-eventbridge.json")).unwrap()
 }
@@ -24,12 +24,12 @@ fn event(event: &Value) -> EventBridgeEvent {
     serde_json::from_value(event.clone()).unwrap()
 }
 
-/// An object is the entity.
+/// Returns a key with the object as the entity.
 fn object() -> Key {
     Key::composite([Key::pointer("/bucket/name"), Key::pointer("/object/key")])
 }
 
-/// One operation for each event, however often S3 sends it.
+/// Returns a key for one operation per event, however often S3 sends it.
 fn one_an_event() -> Key {
     Key::composite([Key::attribute("detail-type"), object(), Key::pointer("/object/sequencer")])
 }
@@ -89,7 +89,7 @@ async fn an_event_that_s3_sends_twice_is_one_operation() {
     let once = testing::engine();
     let journal = Journal::<S3Detail>::new();
     let put = s3::created("photos", "a b.jpg");
-    // EventBridge gives each an id.
+    // EventBridge gives each event an id.
     let service = once.eventbridge(one_an_event(), journal.handler());
     testing::deliver_twice(&service, &eventbridge::event(put.in_eventbridge())).await.assert_once();
     testing::deliver_twice(&service, &eventbridge::event(put.in_eventbridge())).await.assert_once();
@@ -126,7 +126,7 @@ async fn the_content_of_an_object_can_be_the_operation() {
     assert_eq!(journal.runs().len(), 2);
 }
 
-/// Of an object the newest event counts, in whatever order they come.
+/// The newest event of an object counts, in whatever order they arrive.
 #[tokio::test]
 async fn a_sequencer_puts_the_events_of_an_object_in_order() {
     let journal = Journal::<S3Detail>::new();
@@ -138,7 +138,7 @@ async fn a_sequencer_puts_the_events_of_an_object_in_order() {
     assert_eq!(outcome(2).await, Ok(OutcomeKind::Superseded), "it is the oldest");
     assert_eq!(outcome(1).await, Ok(OutcomeKind::Executed));
     assert_eq!(outcome(3).await, Err(ErrorKind::Order), "it has no sequencer");
-    // A shorter one is padded on the right, and capital letters are the same.
+    // A shorter sequencer is padded on the right, and case is ignored.
     for (sequencer, expected) in [
         ("617F0837B476E463", OutcomeKind::Superseded),
         ("617f08", OutcomeKind::Superseded),

@@ -1,4 +1,4 @@
-//! SNS in SQS: with and without raw message delivery.
+//! SNS in SQS, with and without raw message delivery.
 
 use lambda_once::{
     Key, OutcomeKind,
@@ -43,7 +43,7 @@ async fn raw_delivery_has_the_same_keys_and_payloads() {
     }
 }
 
-/// What is around the message differs: ids, times, signatures.
+/// The envelope differs in ids, times and signatures.
 #[tokio::test]
 async fn a_message_that_is_published_again_is_replayed() {
     let order = json!({ "order_id": "7" });
@@ -81,9 +81,9 @@ async fn messages_that_are_not_json_have_a_decoder_as_elsewhere() {
     assert_eq!(journal.payloads(), ["A,B", "C"]);
 }
 
-/// JSON of a user's own that looks like a notification in all but one way.
+/// JSON of the user that differs from a notification in a single way.
 #[tokio::test]
-async fn what_is_not_from_sns_is_the_message_itself() {
+async fn a_body_not_from_sns_is_the_message_itself() {
     let notification = json!({
         "Type": "Notification", "MessageId": "m", "TopicArn": "arn:aws:sns:us-east-1:123456789012:t",
         "Message": "{}", "Timestamp": "2026-11-21T10:00:00.111Z",

@@ -1,4 +1,4 @@
-//! Handlers that never yield do not keep the outcomes of others from the store.
+//! Handlers that never yield do not delay recording the outcomes of others.
 
 use lambda_once::{
     OutcomeKind,
@@ -7,8 +7,8 @@ use lambda_once::{
 
 use crate::world::{Event, Latency, World, batch, fifo, millis, orders, reported};
 
-/// Asserts that an execution environment that had died at any moment of the invocation would have lost the record of one run at most,
-/// beside those of the runs under way.
+/// Asserts that an execution environment that died at any moment of the invocation would have lost the outcomes of at
+/// most one run besides those in progress.
 fn assert_one_run_behind(world: &World, runs: usize) {
     let unrecorded = world.journal.unrecorded_at_each_beginning();
     assert_eq!(unrecorded.len(), runs);
@@ -67,7 +67,7 @@ async fn a_killed_environment_loses_the_record_of_at_most_one_run() {
     }
 }
 
-/// Delivers `n` orders whose handlers take no time: how many settle calls recorded them.
+/// Delivers `n` orders with instant handlers, and returns the number of settle calls.
 async fn settle_calls<H, T, Args>(world: &World, service: &BatchService<Sqs, H, T, Args>, n: usize) -> usize
 where
     H: Handler<T, Args>,
@@ -81,7 +81,7 @@ where
     world.journal.count(|event| event == Event::SettlesArrived)
 }
 
-/// Asserts that instant handlers share their settle calls, on a store that takes so long.
+/// Asserts that instant handlers share their settle calls, on a store with this latency.
 async fn assert_shared(latency: Latency) {
     for n in [1, 10, 25, 100, 1_000] {
         for concurrency in [1, 10, 100] {

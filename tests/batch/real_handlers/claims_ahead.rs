@@ -1,5 +1,5 @@
-//! Where a claim that nobody acts on is not simply taken over, records are claimed as their handlers can begin: a crash
-//! leaves one claim at most on work that never began.
+//! If an unused claim is not simply taken over, records are claimed when their handlers can begin. A crash then leaves
+//! at most one claim of a record that never began.
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use lambda_once::{
@@ -20,7 +20,7 @@ fn guarded(policy: AfterUnknown, latency: Latency) -> World {
     World::on(latency, |builder| builder.after_unknown(policy))
 }
 
-/// Delivers an event under either policy, with a minute left.
+/// Delivers an event under the policy, with a minute left.
 async fn process(
     world: &World,
     policy: AfterUnknown,

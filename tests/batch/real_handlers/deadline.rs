@@ -1,4 +1,4 @@
-//! A handler begins only if it can end before the stop point, whatever those before it did to the thread.
+//! A handler begins only if it can end before the handler deadline, even if earlier ones blocked the thread.
 
 use lambda_once::{Failure, Key, OutcomeKind, batch::bulk, clock::Clock, record::Status};
 
@@ -7,7 +7,7 @@ use crate::{
     world::{Event, Job, Latency, START, World, batch, fifo, ids, jobs, millis, orders, reported, seconds},
 };
 
-/// Asserts that the first so many records ran and are recorded, and that the others were not started and are free.
+/// Asserts that the first `ran` records ran and are recorded, and that the others were not started and are free.
 async fn assert_only_the_first_ran<R>(world: &World, processed: &lambda_once::batch::Processed<R>, ran: usize) {
     assert_eq!(world.journal.beginnings().len(), ran);
     for (i, report) in processed.records.iter().enumerate() {
@@ -33,7 +33,7 @@ async fn a_second_handler_does_not_begin_if_the_first_has_used_its_time_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_blocks_begins_if_another_like_the_longest_still_fits() {
-    // The stop point is at 2.5 s. The second ends at 1.8 s, and a third would at 2.7 s.
+    // The handler deadline is at 2.5 s. The second handler ends at 1.8 s, and a third would end at 2.7 s.
     let world = World::over_a_network();
     let processed = world.process_within(&world.service(), batch(orders(10, "block", 900)), seconds(3)).await;
     assert_eq!(reported(&processed), ids(2..10));
@@ -89,7 +89,8 @@ async fn a_handler_that_blocks_in_a_later_poll_keeps_others_from_beginning() {
     let service = world.service().concurrency(2);
     let processed = world.process_within(&service, batch(jobs(&acts)), seconds(3)).await;
     assert!(world.clock.now() < START.after(seconds(3)));
-    // The block ends at 2.35 s. One that takes as long as that, or as the 0.1 s of the second, ends too late or nearly so.
+    // The block ends at 2.35 s. A handler that takes as long as it, or 0.1 s like the second, ends too late or nearly
+    // so.
     let began_late = world.journal.beginnings().into_iter().filter(|at| *at > START.after(millis(2_300))).count();
     assert_eq!(began_late, 0);
     assert_eq!(reported(&processed), ids(2..6));

@@ -1,4 +1,4 @@
-//! What a decoder says of a body that it cannot decode counts, and its panic decides nothing.
+//! The verdict of a decoder for a body that it cannot decode counts. Its panic decides nothing.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
     world::{World, ids, order, seconds, work},
 };
 
-/// Bodies with the ids `m0`, `m1` and so on; with an order or without one.
+/// A source of bodies with the ids `m0`, `m1` and so on, ordered or unordered.
 #[derive(Clone)]
 struct Bodies {
     in_order: bool,
@@ -47,10 +47,10 @@ impl Source for Bodies {
     }
 }
 
-/// What a decoder does that may do better in a later delivery.
+/// The failures of a decoder that a later delivery may avoid.
 const FOR_NOW: [&str; 4] = ["transient", "transient inside", "unknown", "panic"];
 
-/// Decodes a body, or fails as it says.
+/// Decodes a body, or fails as the body specifies.
 fn decode(body: &str) -> Result<Value, BoxError> {
     let job: Value = serde_json::from_str(body)?;
     let away = || Err::<Value, _>(std::io::Error::other("the schema registry is away"));
@@ -76,7 +76,7 @@ fn service(
     world.once.batch(Bodies { in_order }, Key::pointer("/order_id"), |_, body| decode(body), handler)
 }
 
-/// Delivers two bodies, of which the first may not be decoded, with a minute left: the ids that are reported.
+/// Delivers two bodies with a minute left, of which the first may not be decoded, and returns the reported ids.
 async fn deliver<H: Handler<Value, (Value,)>>(
     world: &World,
     service: &BatchService<Bodies, H, Value, (Value,)>,
@@ -88,7 +88,7 @@ async fn deliver<H: Handler<Value, (Value,)>>(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_for_now_is_reported_under_every_policy() {
+async fn a_temporarily_undecodable_record_is_reported_under_every_policy() {
     for act in FOR_NOW {
         for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {
             let world = World::new();
@@ -104,7 +104,7 @@ async fn what_cannot_be_decoded_for_now_is_reported_under_every_policy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_for_now_is_not_dead_lettered() {
+async fn a_temporarily_undecodable_record_is_not_dead_lettered() {
     for act in FOR_NOW {
         let (world, letters) = (World::new(), Letters::new());
         let service = service(&world, false).dead_letters(letters.clone());
@@ -113,7 +113,7 @@ async fn what_cannot_be_decoded_for_now_is_not_dead_lettered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_for_now_blocks_those_behind_it() {
+async fn a_temporarily_undecodable_record_blocks_those_behind_it() {
     for act in FOR_NOW {
         let world = World::new();
         let service = service(&world, true).permanent_failures(PermanentFailures::Acknowledge);
@@ -136,12 +136,12 @@ async fn what_can_never_be_decoded_follows_the_policy_marked_or_not() {
     }
 }
 
-/// A function of the user's that says what the body's `act` says, and else finds the key.
+/// Returns a user-defined selector that fails as the body's `act` specifies, and otherwise returns the key.
 fn found() -> Key {
     Key::from_fn(|delivery| Ok(decode(std::str::from_utf8(delivery.body())?)?["order_id"].as_str().map(str::to_owned)))
 }
 
-/// Services in which such a function finds the key, the payload, the entity or the sequence.
+/// Returns services in which such a selector computes the key, the payload, the entity or the sequence.
 fn finding(world: &World, nth: usize) -> BatchService<Bodies, impl Handler<Value, (Value,)> + use<>, Value, (Value,)> {
     let pointer = || Key::pointer("/order_id");
     let handler = |_: Value| async { Ok::<_, Failure>(()) };

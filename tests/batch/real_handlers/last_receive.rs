@@ -1,5 +1,5 @@
-//! The last receive of a message that hangs, or that an earlier run has left abandoned: those behind it do not go to the
-//! dead-letter queue with it.
+//! The last receive of a message that hangs, or that an earlier run left abandoned. The messages behind it do not go to
+//! the dead-letter queue with it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::{
     world::{ALL_DONE, START, World, batch, fifo, ids, millis, order, reported, seconds, work},
 };
 
-/// How often each message of the tests has been received.
+/// The receive count of each message.
 const RECEIVES: u32 = 3;
 
 const CUT_OFF: OutcomeKind = OutcomeKind::Interrupted(Interruption::Cancelled);
@@ -30,7 +30,8 @@ fn group<const N: usize>(bodies: [Value; N]) -> SqsEvent {
     fifo(bodies.map(|body| ("a", body)))
 }
 
-/// A world and its letters after an event that came for the last time, with a minute left, and this longest run.
+/// Delivers an event on its last receive, with a minute left and this `longest_run`, and returns the world and the DLQ
+/// messages.
 async fn last(
     last_attempt_timeout: Option<Duration>,
     event: SqsEvent,
@@ -44,7 +45,7 @@ async fn last(
     (world, letters, processed)
 }
 
-/// When the run at this place ended, counted from the beginning of the test.
+/// Returns the time from the beginning of the test to the end of the run at this place.
 fn ended(world: &World, run: usize) -> Duration {
     world.journal.runs()[run].ended.unwrap().since(START)
 }
@@ -81,7 +82,7 @@ async fn by_default_a_head_is_cut_off_after_half_of_the_time_left_to_it() {
     let (world, letters, processed) = last(None, event).await;
     assert_eq!((reported(&processed), letters.ids()), (vec![], ids(1..2)));
     assert_eq!(world.journal.keys(), ["A", "B", "C"]);
-    // 50 s are left then, of which 2 s are the reserve.
+    // 50 s are left at that time, of which the reserve takes 2 s.
     let ran = ended(&world, 1) - seconds(10);
     assert!((seconds(24)..=seconds(25)).contains(&ran), "{ran:?}");
 }
@@ -228,8 +229,8 @@ async fn without_dead_letters_abandoned_messages_are_always_reported() {
     assert_eq!(reported(&processed), ids(0..1));
 }
 
-/// Delivers a shard's records to an engine that refuses takeovers, after a first invocation whose second record hung: the
-/// answer, what ran, and the letters.
+/// Delivers a shard's records to an engine that refuses takeovers, after an invocation whose second record hung.
+/// Returns the response, the records that ran, and the DLQ messages.
 async fn abandoned_in_a_shard(dead_letter: bool) -> (String, Vec<String>, Vec<String>) {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
     let letters = Letters::new();
@@ -239,7 +240,7 @@ async fn abandoned_in_a_shard(dead_letter: bool) -> (String, Vec<String>, Vec<St
     let event = crate::sources::streams::Kinesis::event(0, &records);
     let first = world.invoke(&service, &event, seconds(SHARD.seconds_left)).await.unwrap();
     assert_eq!((first, letters.ids()), (checkpoint(1), vec![]), "what hangs is not abandoned yet");
-    // Two seconds of reserve, one after the deadline, the margin, and a little.
+    // Two seconds of reserve, one after the deadline, the margin, and a little more.
     tokio::time::advance(millis(4_100)).await;
     let lapsed: Timestamp = world.clock.now();
     let answer = world.invoke(&service, &event, seconds(SHARD.seconds_left)).await.unwrap();

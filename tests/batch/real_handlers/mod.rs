@@ -1,5 +1,5 @@
-//! What batches promise of handlers as they are: that block their thread, hang, or take the whole time there is; and of
-//! stores that take time. Most of it in tokio's paused time, which a handler can also let pass without yielding.
+//! Batches with realistic handlers, which block their thread, hang or use all their time, and with slow stores. Most
+//! tests use tokio's paused time, which a handler can also advance without yielding.
 
 mod blocking;
 mod claims_ahead;

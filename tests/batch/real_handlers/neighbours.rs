@@ -1,4 +1,4 @@
-//! One record in trouble, and those beside it: none of them waits, is cancelled or is lost for it (B1).
+//! Records beside one with an error. None of them waits, is cancelled or is lost because of it (B1).
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
 
 const CUT_OFF: OutcomeKind = OutcomeKind::Interrupted(Interruption::Cancelled);
 
-/// The time after which a call that was begun is in trouble, and what comes after it.
+/// Applies these faults to all claims and reads after the calls that have begun.
 async fn trouble(world: &World, claims: Fault, reads: Fault) {
     world.store.always(Call::Claim, claims);
     world.store.always(Call::Read, reads);
@@ -30,14 +30,14 @@ async fn a_claim_whose_results_are_lost_does_not_stop_the_others_of_its_call() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         for reads in [Fault::Throttled, Fault::Silence] {
             let world = World::with(|builder| builder.after_unknown(policy));
-            // The first key is applied and not answered; it is sent again, and read, in vain.
+            // The first key is applied without a response. The claim is repeated, and read, without success.
             world.store.next(Call::Claim, Fault::ErrorAfter);
             let service = world.service();
             let event = LambdaEvent::new(batch(orders(5, "succeed", 10)), world.left(seconds(20)));
             let processed = service.process(event);
             let (processed, ()) = tokio::join!(processed, trouble(&world, Fault::ErrorAfter, reads));
             let lost = Err(ErrorKind::Unavailable);
-            // Under Refuse the first claim is made for one record alone.
+            // Under `Refuse`, the first claim is made for a single record.
             let done = processed.outcomes().iter().filter(|outcome| **outcome == Ok(OutcomeKind::Executed)).count();
             let expected = if policy == AfterUnknown::Rerun { 4 } else { 0 };
             assert_eq!((processed.outcomes()[0], done), (lost, expected), "{policy:?} {reads:?}");
@@ -52,7 +52,7 @@ async fn a_claim_known_to_stand_is_released_although_others_cannot_be_read() {
     for _ in 0..2 {
         world.store.next(Call::Claim, Fault::ErrorAfter);
     }
-    // The first read finds the first claim; the second one is read in vain.
+    // The first read finds the first claim. The second read fails.
     world.store.next(Call::Read, Fault::Delay(Duration::ZERO));
     let probe = |_: Value, _| async { Ok::<_, Failure>(lambda_once::ProbeResult::<()>::NotDone) };
     let service = world.once.sqs(
@@ -122,7 +122,7 @@ async fn a_key_without_a_known_lease_is_not_waited_for_beyond_the_stop_point() {
     world.put("A", Status::InProgress, "");
     let hash = world.hash("A");
     let foreign = async {
-        // Its record is written anew by a library that knows no leases.
+        // A library without leases rewrites its record.
         tokio::time::sleep(millis(20)).await;
         let mut record = world.memory.remove(&hash).unwrap();
         record.lease_until = None;

@@ -1,4 +1,4 @@
-//! The store calls that thousands of waiting records cost.
+//! The number of store calls for thousands of waiting records.
 
 use lambda_once::{batch::Processed, clock::Clock};
 
@@ -6,12 +6,12 @@ use crate::world::{Event, Latency, START, World, fifo, millis, orders, reported,
 
 const RECORDS: usize = 4_000;
 
-/// Delivers as many messages as there are records, each of a group of its own, whose keys are held elsewhere for 40 s.
+/// Delivers as many messages as there are records, each in a separate group, whose keys are held elsewhere for 40 s.
 async fn wait_for_all() -> World {
     let latency = Latency { read: millis(20), ..Latency::default() };
     let world = World::on(latency, |builder| builder);
     for i in 0..RECORDS {
-        // The margin of a second comes on top.
+        // Plus the margin of one second.
         world.hold_in("sqs", &format!("order-{i}"), seconds(39));
     }
     let groups = (0..RECORDS).map(|i| &*format!("group-{i}").leak());

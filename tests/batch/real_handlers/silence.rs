@@ -1,4 +1,4 @@
-//! A store that falls silent, or loses its answers, under a batch.
+//! A store that stops responding, or loses its responses, during a batch.
 
 use lambda_once::{
     AfterUnknown, Failure, Key, OutcomeKind,
@@ -15,7 +15,7 @@ use crate::{
     world::{START, World, batch, fifo, ids, millis, order, orders, reported, seconds},
 };
 
-/// A service whose handlers block their thread for so many milliseconds.
+/// Returns a service whose handlers block their thread for this many milliseconds.
 fn blocking(world: &World, time: u64) -> BatchService<Sqs, impl Handler<Value, (Value,)> + use<>, Value, (Value,)> {
     world.once.sqs(Key::pointer("/order_id"), move |_: Value| async move {
         block(millis(time));

@@ -1,5 +1,5 @@
-//! Settings under which nothing could ever start fail the invocation, and a batch that is not started as a whole is warned
-//! of: otherwise a queue drains into its dead-letter queue in silence.
+//! Settings under which nothing could ever start fail the invocation, and a batch of which nothing is started logs a
+//! warning. Otherwise a queue would drain silently into its dead-letter queue.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     world::{World, batch, ids, invoke, millis, orders, seconds},
 };
 
-/// Asserts that an event with this context fails as a whole: the message of its error.
+/// Asserts that an event with this context fails as a whole, and returns the error message.
 async fn refused(
     world: &World,
     service: &(
@@ -43,11 +43,11 @@ async fn a_reserve_that_leaves_no_time_fails_the_invocation_and_says_what_to_do(
 #[tokio::test(start_paused = true)]
 async fn an_expected_duration_that_never_fits_fails_the_invocation_with_advice() {
     let world = World::new();
-    // With a second left the reserve is half of it.
+    // With one second left, the reserve is half of it.
     let service = world.service().expected_duration(millis(501));
     let message = refused(&world, &service, world.left(seconds(1))).await;
     assert!(message.contains("expected"), "{message}");
-    // Without a deadline there is the lease of 30 s.
+    // Without a deadline, the lease is 30 s.
     let service = world.service().expected_duration(seconds(30));
     let message = refused(&world, &service, Context::default()).await;
     assert!(message.contains("expected"), "{message}");
@@ -69,7 +69,7 @@ async fn an_expected_duration_that_just_fits_does_not_fail_the_invocation() {
     assert!(invoke(&service, event, world.left(seconds(1))).await.unwrap().is_empty());
 }
 
-/// The warnings of records that were not started, of an invocation with a second left.
+/// Returns the warnings about records that were not started, in an invocation with one second left.
 async fn warnings(time: Duration, records: usize) -> (Vec<String>, Vec<Line>) {
     let world = World::new();
     let (collector, guard) = Collector::install();

@@ -1,4 +1,4 @@
-//! A claim that stands elsewhere is waited for up to a setting, and only while the answer depends on it.
+//! Waits for claims that are held elsewhere: up to a setting, and only while the response depends on them.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::{
     world::{World, fifo, ids, millis, order, reported, seconds, work},
 };
 
-/// What the default lets a record wait.
+/// The maximum wait of a record by default.
 const CAP: Duration = Duration::from_secs(20);
-/// What a wait may take beside its time.
+/// The tolerance of a wait's duration.
 const SLACK: Duration = Duration::from_millis(100);
-/// The longest that a function may run.
+/// The maximum duration of a function.
 const LONGEST: Duration = Duration::from_secs(900);
 
 fn hold(world: &World, key: &str, lease: Duration) {
     world.hold_in("sqs", key, lease);
 }
 
-/// Delivers three groups with 900 s left, the head of one held by another invocation; returns each record's outcome and
-/// the time to the response.
+/// Delivers three groups with 900 s left, of which the head of one is held by another invocation, and returns each
+/// record's outcome and the time to the response.
 async fn beside_a_held_group(
     world: &World,
     wait_up_to: Option<Duration>,
@@ -94,7 +94,7 @@ async fn a_lease_that_ends_within_the_time_is_waited_for_and_the_record_runs() {
         hold(&world, "H", seconds(lease));
         let (outcomes, took) = beside_a_held_group(&world, wait_up_to.map(seconds)).await;
         assert_eq!((outcomes[0], outcomes[2]), (Ok(OutcomeKind::TookOver), Ok(OutcomeKind::Executed)));
-        // The margin of a second comes on top.
+        // Plus the margin of one second.
         assert!(took >= seconds(lease + 1) && took <= seconds(lease + 1) + SLACK, "{took:?}");
     }
 }
@@ -128,7 +128,8 @@ async fn work_that_ends_elsewhere_in_time_is_not_reported_despite_its_lease() {
     }
 }
 
-/// Delivers messages of a broker, with a minute left, of which those with the key H are held elsewhere: how long the error takes.
+/// Delivers messages of a broker with a minute left, of which those with the key H are held elsewhere, and returns the
+/// time until the error.
 async fn broker(bodies: &[Value]) -> Duration {
     let world = World::new();
     world.hold_in("mq", "H", seconds(10));
@@ -155,7 +156,7 @@ async fn a_failure_ends_a_wait_that_has_begun_where_one_brings_everything_back()
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_one_failure_brings_everything_back_a_wait_has_its_cap_too() {
+async fn a_wait_has_its_limit_even_if_one_failure_fails_the_batch() {
     let world = World::new();
     world.hold_in("mq", "H", seconds(40));
     let service = world.once.mq(Key::pointer("/order_id"), world.handler());
@@ -164,8 +165,8 @@ async fn where_one_failure_brings_everything_back_a_wait_has_its_cap_too() {
     assert!(began.elapsed() <= CAP + SLACK, "{:?}", began.elapsed());
 }
 
-/// Delivers the records of a shard whose keys run side by side, with a minute left, of which those with the key H are held for 10 s:
-/// the answer, how long it took, and what ran.
+/// Delivers concurrent records of a shard with a minute left, of which those with the key H are held for 10 s. Returns
+/// the response, its duration, and the records that ran.
 async fn shard(records: &[(&str, Value)]) -> (String, Duration, Vec<String>) {
     let world = World::new();
     world.hold_in("kinesis", "H", seconds(10));

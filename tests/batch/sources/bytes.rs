@@ -1,4 +1,4 @@
-//! Bytes that are no texts: headers, and records as the event has them.
+//! Bytes that are not text: headers, and raw records.
 
 use aws_lambda_events::sqs::{SqsEvent, SqsMessage};
 use lambda_once::{
@@ -10,13 +10,13 @@ use lambda_runtime::LambdaEvent;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Lambda's own bytes, as [`serde_json`] reads them.
+/// Returns the event as [`serde_json`] reads it from Lambda's bytes.
 fn event<E: DeserializeOwned>(event: &Value) -> impl Fn(u32) -> E + use<E> {
     let text = event.to_string();
     move |_| serde_json::from_str(&text).unwrap()
 }
 
-/// What the handler sees of the header `digest`, in bytes and as a text.
+/// Returns the header `digest` in bytes, and checks that it is not available as text.
 async fn digest(_: Value, context: RecordContext) -> Result<(Option<Vec<u8>>, bool), Failure> {
     let bytes = context.record().header_bytes("digest").map(<[u8]>::to_vec);
     assert_eq!(context.record().binary_headers().count(), 1);
@@ -75,7 +75,7 @@ async fn a_binary_attribute_of_sns_reaches_the_handler_by_whatever_way() {
 
 #[tokio::test]
 async fn a_header_of_kafka_that_is_not_utf_8_reaches_the_handler() {
-    // Signed, as Java has them: 255 is -1.
+    // Signed bytes, as in Java: 255 is -1.
     let record = json!({
         "topic": "orders", "partition": 0, "offset": 15, "timestamp": 1_545_084_650_987_u64, "timestampType": "CREATE_TIME",
         "value": "MQ==", "headers": [{ "digest": [1, -1, 0] }, { "tenant": [97] }],
@@ -127,7 +127,7 @@ async fn a_record_is_kept_as_the_event_has_it_where_that_is_asked_for() {
     drop(service);
     let service = testing::engine().sqs(Key::message_id(), look).with_raw();
     testing::deliver_twice(&service, &batch).await.assert_once();
-    // Of a message in an envelope it is what is around it.
+    // For a message in an envelope, it is the envelope.
     let around = |_: Value, context: RecordContext| async move {
         let body = context.record().raw::<SqsMessage>().and_then(|message| message.body.clone()).unwrap_or_default();
         if body.contains("Notification") { Ok(()) } else { Err(Failure::permanent("unwrapped")) }

@@ -15,12 +15,12 @@ const REPLAYED: Outcome = Ok(OutcomeKind::Replayed);
 const SKIPPED: Outcome = Ok(OutcomeKind::Skipped);
 const TRANSIENT: Outcome = Ok(OutcomeKind::Failed(Verdict::Transient));
 
-/// The numbers of each call, and which of them fail the first time: as `true` for good.
+/// A handler with the numbers of each call. The map contains the first failures, as `true` if they are permanent.
 #[derive(Clone, Default)]
 struct Ledger {
     calls: Arc<Mutex<Vec<Vec<u32>>>>,
     failing: Arc<Mutex<Vec<(u32, bool)>>>,
-    /// What is behind a failure in a call is done all the same.
+    /// Whether the records behind a failure in a call are processed.
     goes_on: bool,
 }
 
@@ -151,7 +151,7 @@ async fn a_panic_is_unknown_for_each_of_the_call_and_nothing_else_runs() {
     assert_eq!(checkpoint(&delivered), Some(0));
 }
 
-/// Groups go together too; each has its order.
+/// Groups are handled together too, each in its own order.
 #[tokio::test]
 async fn in_a_fifo_queue_the_order_is_that_of_each_group() {
     let ledger = Ledger::failing(&[(11, false)]);
@@ -178,7 +178,7 @@ async fn one_record_is_claimed_at_a_time_if_lost_outcomes_are_refused() {
     assert_eq!(ledger.calls(), [[0], [1], [2]]);
 }
 
-/// Behind one that fails in the same call it would end in the dead-letter queue without having run.
+/// Behind a record that fails in the same call, it would be dead-lettered without having run.
 #[tokio::test]
 async fn on_its_last_delivery_a_record_goes_alone() {
     let ledger = Ledger::failing(&[(10, true)]);
@@ -192,7 +192,7 @@ async fn on_its_last_delivery_a_record_goes_alone() {
     assert!(delivered.reported().is_empty());
     assert_eq!(ledger.calls(), [[10], [11], [12]]);
 
-    // While others follow, they go together.
+    // While others follow, they are handled together.
     let ledger = Ledger::default();
     let service = testing::engine().sqs(Key::message_id(), ledger.handler(10)).max_receive_count(2);
     testing::deliver_twice(&service, &batch).await.assert_once();

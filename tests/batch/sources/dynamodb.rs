@@ -1,4 +1,4 @@
-//! DynamoDB streams: what handlers get of a change, and its keys.
+//! DynamoDB streams: changes as handlers get them, and their keys.
 
 use lambda_once::{
     Failure, Key, RecordContext,
@@ -21,7 +21,7 @@ pub(crate) fn event_id(number: usize) -> String {
     format!("c4ca4238a0b923820dcc{number:012}")
 }
 
-/// An item with these attributes, which are texts and numbers.
+/// Returns an item with these attributes, which are strings and numbers.
 fn item(attributes: &Value) -> Value {
     let attribute = |value: &Value| match value {
         Value::Number(number) => json!({ "N": number.to_string() }),
@@ -30,7 +30,7 @@ fn item(attributes: &Value) -> Value {
     attributes.as_object().unwrap().iter().map(|(name, value)| (name.clone(), attribute(value))).collect()
 }
 
-/// A change as Lambda delivers it, of the item with this key.
+/// Returns a change of the item with this key, as Lambda delivers it.
 fn change(number: usize, kind: &str, id: &Value) -> Value {
     json!({
         "eventID": event_id(number),
@@ -49,7 +49,7 @@ fn change(number: usize, kind: &str, id: &Value) -> Value {
     })
 }
 
-/// A new item with this key and these attributes.
+/// Returns a new item with this key and these attributes.
 pub(crate) fn record(number: usize, id: &str, attributes: &Value) -> Value {
     let mut record = change(number, "INSERT", &json!(id));
     record["dynamodb"]["NewImage"] = item(attributes);

@@ -1,4 +1,4 @@
-//! EventBridge: success or an error, and a detail that is taken as it was sent.
+//! EventBridge: success or an error as the response, and the detail unchanged.
 
 use lambda_once::{
     ErrorKind, Failure, Key, PermanentFailures, RecordContext,
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Job, World, order, unreadable, work};
 
-/// An event as Lambda delivers it.
+/// Returns an event as Lambda delivers it.
 fn event(id: &str, detail: &str) -> String {
     let event = json!({
         "version": "0",
@@ -113,7 +113,7 @@ async fn a_handler_is_told_what_stands_on_its_event() {
 async fn an_event_without_an_id_fails_the_invocation_before_anything_is_claimed() {
     let world = World::new();
     let service = service(&world, Key::pointer("/order_id"));
-    // The last is one of a custom bus in the form RAW: the data alone.
+    // The last one is from a custom bus in RAW form, which contains only the data.
     for event in [
         event("", &order("1").to_string()),
         json!({ "detail": order("1") }).to_string(),
@@ -134,7 +134,7 @@ async fn an_event_of_a_custom_bus_is_replayed_by_its_system_metadatas_id() {
     let service = world.once.eventbridge(Key::message_id(), move |data: Value, context: RecordContext| {
         let kind = context.record().attribute("ContentType").map(str::to_owned);
         let tenant = context.record().header("tenant").map(str::to_owned);
-        // A publisher does not stand in for EventBridge.
+        // A publisher cannot impersonate EventBridge.
         assert_eq!(context.record().attribute("account"), None);
         journal.ran(format!("{} {data} {tenant:?} {kind:?}", context.record().id()));
         async { Ok::<_, Failure>(()) }

@@ -1,4 +1,4 @@
-//! The files in `events/`: each is read as Lambda's own bytes would be, and answered to the byte.
+//! The files in `events/`, read like Lambda's bytes, with byte-exact responses.
 
 use std::collections::BTreeSet;
 
@@ -29,12 +29,12 @@ struct Payout {
     currency: String,
 }
 
-/// Orders that fail in a shop that has run out of something: in the second record of a file, and in the only one.
+/// The orders that fail in a shop that has sold out: the second record of a file, and a single one.
 const SOLD_OUT: [&str; 2] = ["5d1f0f1c-50b4-4c0e-8a7e-9be9a6c6f222", "0c6f9c1e-6c0f-4f0b-9a5d-3b0f7f3c8a11"];
-/// The payout in the second record, which that shop cannot make either.
+/// The payout in the second record, which that shop cannot make.
 const UNPAID: &str = "1509bb0a-9bf1-4331-8a11-8783593942a4";
 
-/// Takes orders, and pays sellers.
+/// A handler that takes orders and pays sellers.
 #[derive(Clone)]
 struct Shop {
     journal: Journal,
@@ -71,8 +71,8 @@ impl Shop {
     }
 }
 
-/// What a file is answered by a shop that has everything, and by one that has not. The first answers it a second time
-/// without running anything.
+/// Returns the responses to a file from a shop with stock and from one that has sold out. The former also responds a
+/// second time, without running anything.
 async fn answers<S, E>(
     file: &str,
     sold_out: &'static str,
@@ -97,7 +97,7 @@ where
     [Ok(answer), world.invoke(&empty, &text, crate::world::seconds(60)).await]
 }
 
-/// The same for sources that are told which records failed.
+/// Does the same for sources with partial batch responses.
 async fn partial<S, E>(file: &str, service: impl Fn(&Idempotency, Shop) -> S) -> [String; 2]
 where
     S: Service<LambdaEvent<E>, Error = Error> + Clone,
@@ -107,7 +107,7 @@ where
     answers(file, SOLD_OUT[0], service).await.map(Result::unwrap)
 }
 
-/// The same for sources that take no partial answer: whether the failure was an error of the batch.
+/// Does the same for sources without partial responses, and returns whether the failure was an error of the batch.
 async fn whole<S, E>(file: &str, sold_out: &'static str, service: impl Fn(&Idempotency, Shop) -> S) -> bool
 where
     S: Service<LambdaEvent<E>, Error = Error> + Clone,
@@ -145,7 +145,7 @@ async fn kinesis_batch() {
 async fn kinesis_window() {
     let [done, failed] =
         partial("kinesis-window.json", |once, shop| once.kinesis(Key::message_id(), shop.orders())).await;
-    // Its white space is a part of the state.
+    // The white space is part of the state.
     let file = std::fs::read_to_string("events/kinesis-window.json").unwrap();
     let state = &file[file.find("\"state\": ").unwrap() + 9..file.find(",\n  \"shardId\"").unwrap()];
     assert_eq!(done, format!(r#"{{"batchItemFailures":[],"state":{state}}}"#));
@@ -192,7 +192,7 @@ async fn active_mq() {
 
 #[tokio::test(start_paused = true)]
 async fn rabbit_mq() {
-    // The second of its messages has no id.
+    // The second message has no id.
     for key in [Key::header("order-id"), Key::pointer("/order_id")] {
         let service = |once: &Idempotency, shop: Shop| once.mq(key.clone(), shop.orders());
         assert!(whole("mq-rabbit.json", SOLD_OUT[0], service).await);

@@ -1,4 +1,4 @@
-//! Kafka records with Confluent's framing. The bytes are those of `confluent-kafka` 2.16 (PyPI) and its in-memory registry.
+//! Kafka records with Confluent framing. The bytes are from `confluent-kafka` 2.16 (PyPI) and its in-memory registry.
 
 use std::sync::{
     Arc,
@@ -25,7 +25,7 @@ const PROTOBUF: [u8; 10] = [0, 0, 0, 0, 3, 0, 8, 7, 0x10, 5];
 /// Schema 4, the third message of its file, `google.protobuf.ListValue` of the string `x`.
 const PROTOBUF_THIRD: [u8; 12] = [0, 0, 0, 0, 4, 2, 4, 0x0a, 3, 0x1a, 1, b'x'];
 
-/// As in the documentation.
+/// Removes the framing, as in the documentation.
 fn unframed(bytes: &[u8]) -> Result<(u32, &[u8]), BoxError> {
     let Some(([0, id @ ..], payload)) = bytes.split_first_chunk::<5>() else {
         return Err("the value is not framed".into());
@@ -33,7 +33,7 @@ fn unframed(bytes: &[u8]) -> Result<(u32, &[u8]), BoxError> {
     Ok((u32::from_be_bytes(*id), payload))
 }
 
-/// A zigzag varint, and what is behind it.
+/// Returns a zigzag varint, and the bytes after it.
 fn varint(bytes: &[u8]) -> Result<(i64, &[u8]), BoxError> {
     let end = bytes.iter().position(|byte| byte & 0x80 == 0).ok_or("too short")?;
     let (varint, rest) = bytes.split_at(end + 1);
@@ -85,7 +85,7 @@ async fn protobuf_has_the_index_of_its_message_in_front() {
     let decode = |_: &RecordInfo, message: &KafkaMessage| {
         let (id, rest) = unframed(message.value().ok_or("a tombstone")?)?;
         let (count, mut rest) = varint(rest)?;
-        // A zero alone stands for the first message.
+        // A single zero denotes the first message.
         let mut index = if count == 0 { vec![0] } else { Vec::new() };
         for _ in 0..count {
             let next;

@@ -1,4 +1,4 @@
-//! Kafka: order within partitions, and what is answered.
+//! Kafka: order within partitions, and responses.
 
 use lambda_once::{
     ErrorKind, Failure, Key, OutcomeKind,
@@ -16,7 +16,7 @@ use crate::{
     world::{ALL_DONE, Job, World, base64, millis, order, seconds, unreadable, work},
 };
 
-/// A record of the topic `orders` as Lambda delivers it.
+/// Returns a record of the topic `orders`, as Lambda delivers it.
 pub(crate) fn record(partition: i64, offset: i64, value: &Value) -> Value {
     json!({
         "topic": "orders",
@@ -29,7 +29,7 @@ pub(crate) fn record(partition: i64, offset: i64, value: &Value) -> Value {
     })
 }
 
-/// An event of Amazon MSK with these records.
+/// Returns an Amazon MSK event with these records.
 pub(crate) fn event(records: impl IntoIterator<Item = Value>) -> Value {
     let mut partitions = json!({});
     for record in records {
@@ -49,7 +49,7 @@ pub(crate) fn event(records: impl IntoIterator<Item = Value>) -> Value {
 
 type Args = (Option<Job>,);
 
-/// The handler of jobs. A tombstone is noted.
+/// Returns a service with the handler of jobs, which records tombstones.
 pub(crate) fn service(
     world: &World,
     key: Key,
@@ -69,7 +69,7 @@ pub(crate) fn service(
     })
 }
 
-/// The answer that names these places.
+/// Returns the response that contains these places.
 fn failed(places: &[(&str, i64)]) -> String {
     let failure =
         |(partition, offset)| format!(r#"{{"itemIdentifier":{{"partition":"{partition}","offset":{offset}}}}}"#);
@@ -128,7 +128,7 @@ async fn a_failure_blocks_its_partition_only_and_the_retry_runs_nothing_twice() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_decoded_holds_up_its_partition_too() {
+async fn an_undecodable_record_holds_back_its_partition() {
     let world = World::new();
     let event = event([record(0, 1, &json!("no job")), record(0, 2, &order("2")), record(1, 3, &order("3"))]);
     let answer = world.answer(&service(&world, Key::message_id()), &event).await;

@@ -1,4 +1,4 @@
-//! Kafka: what identifies a record, and what handlers are told of it.
+//! Kafka: the keys of records, and the context of handlers.
 
 use lambda_once::{Failure, Key, RecordContext, record::Status};
 use serde_json::{Value, json};
@@ -8,14 +8,14 @@ use crate::{
     world::{ALL_DONE, World, base64, order},
 };
 
-/// A record with this key.
+/// Returns a record with this key.
 fn keyed(offset: i64, key: impl AsRef<[u8]>) -> Value {
     let mut record = record(0, offset, &order("x"));
     record["key"] = json!(base64(key));
     record
 }
 
-/// A record with a header `id` of these bytes, as Lambda writes them: signed.
+/// Returns a record with a header `id` of these bytes, signed as in Lambda's events.
 fn headed(offset: i64, header: &[u8]) -> Value {
     let mut record = record(0, offset, &order("x"));
     let signed: Vec<i8> = header.iter().map(|byte| byte.cast_signed()).collect();
@@ -23,7 +23,7 @@ fn headed(offset: i64, header: &[u8]) -> Value {
     record
 }
 
-/// How many of the records run, if this is their key; all of them are acknowledged.
+/// Returns the number of records that run with this key selector. All of them are acknowledged.
 async fn runs(key: Key, records: impl IntoIterator<Item = Value>) -> usize {
     let world = World::new();
     assert_eq!(world.answer(&service(&world, key), &event(records)).await, ALL_DONE);

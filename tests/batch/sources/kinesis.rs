@@ -1,4 +1,4 @@
-//! Kinesis: what is read of a record, and its keys.
+//! Kinesis: the contents of a record, and its keys.
 
 use std::sync::{
     Arc,
@@ -26,7 +26,7 @@ pub(crate) fn event_id(number: usize) -> String {
     format!("shardId-000000000006:{}", sequence_number(number))
 }
 
-/// A record as Lambda delivers it.
+/// Returns a record as Lambda delivers it.
 pub(crate) fn record(number: usize, partition_key: &str, data: impl AsRef<[u8]>) -> Value {
     json!({
         "kinesis": {
@@ -155,7 +155,7 @@ fn an_event_of_something_else_is_not_read() {
     unreadable::<KinesisEvent>(&r#"{"Records":null}"#);
 }
 
-/// A place for dead letters that takes them all.
+/// A dead-letter destination that accepts every record.
 #[derive(Clone, Debug, Default)]
 struct Letters(Arc<AtomicUsize>);
 

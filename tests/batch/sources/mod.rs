@@ -1,4 +1,4 @@
-//! What the sources promise, from the bytes that Lambda sends to those that it gets, with tokio's time paused.
+//! The sources, from Lambda's bytes to the bytes of the response, with tokio's time paused.
 
 mod bytes;
 mod consecutive;

@@ -1,4 +1,4 @@
-//! Amazon MQ: all or an error, and what is known of a message.
+//! Amazon MQ: success or an error as the response, and the context of a message.
 
 use lambda_once::{
     ErrorKind, Failure, Key, MissingKey, PermanentFailures, RecordContext,
@@ -15,7 +15,7 @@ use crate::world::{Job, World, base64, order, unreadable, work};
 
 const BROKER: &str = "arn:aws:mq:us-east-1:123456789012:broker:shop:b-9bcfa592-423a-4942-879d-eb284b418fc8";
 
-/// A message of ActiveMQ as Lambda delivers it.
+/// Returns an ActiveMQ message as Lambda delivers it.
 pub(crate) fn active(id: &str, body: &Value) -> Value {
     json!({
         "messageID": id,
@@ -44,7 +44,7 @@ pub(crate) fn active_event(messages: impl IntoIterator<Item = Value>) -> Value {
     })
 }
 
-/// A message of RabbitMQ as Lambda delivers it.
+/// Returns a RabbitMQ message as Lambda delivers it.
 pub(crate) fn rabbit(id: Option<&str>, body: &Value) -> Value {
     json!({
         "basicProperties": {
@@ -135,7 +135,7 @@ async fn a_permanent_failure_fails_every_delivery_unless_it_is_acknowledged() {
 async fn a_message_id_stands_for_one_message_of_its_queue() {
     let world = World::new();
     let service = service(&world, Key::message_id());
-    // As of a composite destination.
+    // A composite destination delivers such a copy.
     let mut copy = active("ID:1", &order("copy"));
     copy["destination"]["physicalName"] = json!("archive");
     let event = active_event([active("ID:1", &order("active")), copy]);
@@ -179,7 +179,7 @@ async fn a_message_without_an_id_has_no_key_and_another_key_can_stand_for_it() {
     }
 }
 
-/// What a handler is told of the messages of an event.
+/// Returns the contexts that a handler gets for the messages of an event.
 async fn told(event: &Value) -> Vec<String> {
     let world = World::new();
     let journal = world.journal.clone();
@@ -217,7 +217,7 @@ async fn properties_and_headers_are_headers_if_texts_numbers_or_booleans() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_message_need_not_have_may_be_null_or_absent() {
+async fn optional_members_of_a_message_may_be_null_or_absent() {
     let mut null = active("ID:1", &order("a"));
     for name in ["properties", "correlationID", "timestamp", "destination"] {
         null[name] = Value::Null;

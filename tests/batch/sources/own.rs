@@ -1,4 +1,4 @@
-//! A custom source: news that an importer sends.
+//! A custom source, with news from an importer.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -30,7 +30,7 @@ struct Article {
     text: String,
 }
 
-/// Articles, those on a topic in order. The importer wants to hear the positions of those that failed.
+/// Articles, ordered by topic. The response contains the positions of the failed ones.
 #[derive(Clone)]
 struct News;
 
@@ -127,7 +127,7 @@ async fn its_order_is_kept_and_its_failures_are_answered_in_its_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_behind_the_duplicate_of_a_record_without_an_order_runs() {
+async fn a_record_behind_the_duplicate_of_an_unordered_one_runs() {
     let world = World::new();
     let service = service(&world, Key::pointer("/order_id"));
     let event = issue("daily", [(None, order("0")), (Some("art"), order("0")), (Some("art"), order("1"))]);

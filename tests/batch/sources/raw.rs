@@ -1,4 +1,4 @@
-//! Raw records of sources whose types leave something out: the JSON that the event has, beside the record that it is of.
+//! Raw records of sources whose types omit something: the JSON of the event, in addition to its record.
 
 use std::{fmt::Debug, fs};
 
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::testing::journal::Journal;
 
-/// Something that both the context of a record and its JSON say.
+/// A value that both the context of a record and its JSON contain.
 type Names = (fn(&RecordContext) -> String, fn(&Value) -> String);
 
 fn attribute(context: &RecordContext, name: &str) -> String {
@@ -30,7 +30,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The event of a service, whose type has no name.
+/// Parses the event of a service, whose type has no name.
 fn parse<S: Source<Event: DeserializeOwned>, H, T, A>(
     _: &BatchService<S, H, T, A>,
     event: &str,
@@ -46,7 +46,7 @@ async fn process<S: Source<Event: DeserializeOwned>, H: Handler<T, A>, T: Send +
     service.process(LambdaEvent::new(event, testing::context(testing::TIME_LEFT))).await.response
 }
 
-/// Delivers a file of events, of which these are the records. Each comes with the context of its own.
+/// Delivers an event file with these records, and checks that each raw record comes with its own context.
 async fn check<S, H, T, A>(
     service: BatchService<S, H, T, A>,
     journal: &Journal<T>,
@@ -165,7 +165,7 @@ async fn nothing_is_kept_unless_that_is_asked_for() {
     assert!(journal.runs()[0].1.record().raw::<RawRecord>().is_none());
 }
 
-/// As functions of other projects read it: with what the library leaves out.
+/// Functions of other projects read the parts that the library omits.
 #[tokio::test]
 async fn of_a_message_in_an_envelope_it_is_what_is_around_it() {
     #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! No payload, header or state is shown by `Debug`.
+//! `Debug` shows no payload, header or state.
 
 use std::fmt::Debug;
 
@@ -14,7 +14,7 @@ use crate::{
     world::{base64, order, parse},
 };
 
-/// What is shown of an event, its records and what is known of them; and the bodies.
+/// Returns the `Debug` output of an event, its records and their contexts, and the bodies.
 fn shown<S: Source>(source: &S, event: &Value) -> (String, Vec<S::Body>)
 where
     S::Event: DeserializeOwned + Debug,

@@ -1,4 +1,4 @@
-//! SNS: success or an error, and what is known of a message.
+//! SNS: success or an error as the response, and the context of a message.
 
 use lambda_once::{
     ErrorKind, Failure, Key, PermanentFailures, RecordContext,
@@ -15,7 +15,7 @@ use crate::world::{Job, World, order, unreadable, work};
 
 const TOPIC: &str = "arn:aws:sns:us-east-1:123456789012:orders";
 
-/// A message as Lambda delivers it.
+/// Returns a message as Lambda delivers it.
 pub(crate) fn event(id: &str, message: &Value) -> Value {
     json!({ "Records": [{
         "EventSource": "aws:sns",

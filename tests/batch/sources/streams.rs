@@ -1,4 +1,4 @@
-//! Kinesis and DynamoDB streams alike: order, checkpoints, and retries.
+//! Order, checkpoints and retries of both Kinesis and DynamoDB streams.
 
 use std::fmt::Display;
 
@@ -15,22 +15,23 @@ use crate::{
     world::{ALL_DONE, Job, World, millis, order, seconds, work},
 };
 
-/// A stream, as these tests see it.
+/// A stream under test.
 pub(crate) trait Stream {
-    /// An event with these records, each with what `StreamOrder::Key` goes by. The first has this number in the stream.
+    /// Returns an event with these records, each with its value for `StreamOrder::Key`. The first has this number in
+    /// the stream.
     fn event(first: usize, records: &[(&str, Value)]) -> Value;
 
-    /// What the source is called.
+    /// The name of the source.
     const SOURCE: &'static str;
 
-    /// The default key of a record.
+    /// Returns the default key of a record.
     fn key(number: usize) -> (&'static str, String);
 
-    /// One invocation of the service with default settings, but for these.
+    /// Invokes the service once, with these settings.
     async fn invoke(world: &World, settings: Settings, event: &impl Display) -> Result<String, Error>;
 }
 
-/// What tests set.
+/// The settings under test.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) order: StreamOrder,
@@ -51,12 +52,12 @@ pub(crate) const KEY: Settings = Settings { order: StreamOrder::Key, ..SHARD };
 pub(crate) struct Kinesis;
 pub(crate) struct DynamoDb;
 
-/// The sequence number of a record. They get longer as they grow, as they may.
+/// Returns the sequence number of a record. Longer ones are greater, as in real streams.
 pub(crate) fn sequence_number(number: usize) -> String {
     (9_998 + number).to_string()
 }
 
-/// The answer that tells Lambda to go on at this record.
+/// Returns the response that makes Lambda resume at this record.
 pub(crate) fn checkpoint(number: usize) -> String {
     format!(r#"{{"batchItemFailures":[{{"itemIdentifier":"{}"}}]}}"#, sequence_number(number))
 }
@@ -108,7 +109,7 @@ impl Stream for DynamoDb {
     }
 }
 
-/// Makes two tests of each: on Kinesis and on a DynamoDB stream.
+/// Turns each function into two tests, for Kinesis and for a DynamoDB stream.
 macro_rules! on_both_streams {
     ($($test:ident)*) => {
         mod on_kinesis {
@@ -130,8 +131,8 @@ pub(crate) use on_both_streams;
 
 on_both_streams! {
     a_shard_runs_in_order_one_record_after_the_other
-    what_failed_first_is_the_checkpoint_and_nothing_behind_it_ran
-    what_cannot_be_decoded_is_a_checkpoint_too
+    the_first_failure_is_the_checkpoint_and_nothing_behind_it_ran
+    an_undecodable_record_is_a_checkpoint
     the_retry_goes_on_at_the_checkpoint
     a_retry_of_the_whole_batch_runs_nothing_twice
     keys_run_side_by_side_and_each_in_order
@@ -154,7 +155,7 @@ async fn a_shard_runs_in_order_one_record_after_the_other<S: Stream>() {
     assert!(runs.windows(2).all(|pair| pair[0].ended.is_some_and(|ended| ended <= pair[1].began)), "{runs:?}");
 }
 
-async fn what_failed_first_is_the_checkpoint_and_nothing_behind_it_ran<S: Stream>() {
+async fn the_first_failure_is_the_checkpoint_and_nothing_behind_it_ran<S: Stream>() {
     for act in ["transient", "permanent", "unknown", "panic"] {
         let world = World::new();
         let records = [order("0"), order("1"), work("2", act, 0), order("3"), work("4", act, 0)].map(|job| ("a", job));
@@ -166,7 +167,7 @@ async fn what_failed_first_is_the_checkpoint_and_nothing_behind_it_ran<S: Stream
     }
 }
 
-async fn what_cannot_be_decoded_is_a_checkpoint_too<S: Stream>() {
+async fn an_undecodable_record_is_a_checkpoint<S: Stream>() {
     let world = World::new();
     let records = [order("0"), json!({ "no": "job" }), order("2")].map(|job| ("a", job));
     assert_eq!(S::invoke(&world, SHARD, &S::event(0, &records)).await.unwrap(), checkpoint(1));

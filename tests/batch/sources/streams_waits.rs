@@ -1,4 +1,4 @@
-//! Kinesis and DynamoDB streams alike: what the clock does to a batch.
+//! Effects of the clock on a batch of both Kinesis and DynamoDB streams.
 
 use lambda_once::record::Status;
 
@@ -39,7 +39,7 @@ async fn a_record_not_expected_to_end_in_time_is_the_unstarted_checkpoint<S: Str
     );
 }
 
-/// The retry of a batch in which the first invocation left a claim: whether it is done, and how long it took.
+/// Retries a batch in which the first invocation left a claim, and returns the response and its duration.
 async fn retry<S: Stream>(world: &World, records: &[(&str, serde_json::Value)]) -> (String, std::time::Duration) {
     let began = tokio::time::Instant::now();
     let answer = S::invoke(world, TEN_SECONDS, &S::event(1, &records[1..])).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_retry_waits_for_the_claim_of_an_invocation_that_timed_out<S: Stream>(
         Some(Status::InProgress),
         "it took over"
     );
-    // Half a second to the deadline, a second to the end of the lease, the margin of one.
+    // Half a second to the deadline, one to the end of the lease, and the margin of one.
     assert!(took >= millis(2_500) && took < millis(2_600), "{took:?}");
 }
 

@@ -23,7 +23,7 @@ async fn done(_: Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The system, the destination and the trigger of a file's batch; the name and the partition of its first record.
+/// Returns the system, destination and trigger of a file's batch, and the name and partition of its first record.
 async fn origin<S, E>(file: &str, service: impl FnOnce(&Idempotency) -> S) -> [String; 5]
 where
     S: Service<LambdaEvent<E>, Error = lambda_once::Error> + Clone,
@@ -78,7 +78,7 @@ async fn each_source_names_its_system_and_its_destination() {
     let active = origin("mq-active.json", |once| once.mq(id(), done)).await;
     assert_eq!(active, ["activemq", "orders", "pubsub", "process orders", ""]);
     let rabbit = origin("mq-rabbit.json", |once| once.mq(Key::pointer("/order_id"), done)).await;
-    // Its messages are from two queues.
+    // Its messages come from two queues.
     assert_eq!(rabbit, ["rabbitmq", "", "pubsub", "process orders", ""]);
     let sns = origin("sns.json", |once| once.sns(id(), done)).await;
     assert_eq!(sns, ["aws.sns", "lambda-once-orders", "pubsub", "process lambda-once-orders", ""]);
@@ -86,7 +86,7 @@ async fn each_source_names_its_system_and_its_destination() {
     assert_eq!(eventbridge, ["aws.eventbridge", "", "pubsub", "process", ""]);
 }
 
-/// The event is that of <https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-run-lambda-schedule.html>.
+/// The event is the one in <https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-run-lambda-schedule.html>.
 #[tokio::test(start_paused = true)]
 async fn a_schedule_is_a_timer() {
     let event = r#"{
@@ -98,7 +98,7 @@ async fn a_schedule_is_a_timer() {
     assert_eq!(found, ["aws.eventbridge", "", "timer", "process", ""]);
 }
 
-/// Code of the user's, which runs only where traces are exported.
+/// The user's code for the origin runs only if traces are exported.
 #[tokio::test(start_paused = true)]
 async fn a_source_that_panics_while_it_names_its_origin_ends_nothing() {
     #[derive(Clone)]

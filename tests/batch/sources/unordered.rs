@@ -1,4 +1,4 @@
-//! `StreamOrder::None`: the records of a shard run side by side, and the answer is still the first failure.
+//! `StreamOrder::None`: the records of a shard run concurrently, and the response is still the first failure.
 
 use std::{
     sync::{
@@ -28,14 +28,14 @@ type Outcomes = Vec<Result<OutcomeKind, lambda_once::ErrorKind>>;
 const DONE: Result<OutcomeKind, lambda_once::ErrorKind> = Ok(OutcomeKind::Executed);
 const REPLAYED: Result<OutcomeKind, lambda_once::ErrorKind> = Ok(OutcomeKind::Replayed);
 
-/// Whether the answer is this record, the first one that was reported.
+/// Returns whether the response is this record, which must be the first reported one.
 fn is_checkpoint(delivered: &Processed<StreamResponse>, index: usize) -> bool {
     let checkpoint = delivered.response.as_ref().unwrap().checkpoint.as_deref();
     let number = delivered.records[index].record.attribute("sequenceNumber");
     checkpoint.is_some() && checkpoint == number
 }
 
-/// The numbers from 0, as records of one shard, and for DynamoDB of one item.
+/// Returns the numbers from 0 as records of one shard, and for DynamoDB of one item.
 fn shard(count: usize) -> (testing::Batch<KinesisEvent>, testing::Batch<DynamoDbStreamEvent>) {
     let item = |number: usize| json!({ "id": "same", "number": number });
     (
@@ -77,7 +77,7 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn the_records_of_a_shard_run_side_by_side() {
-    // Each goes on when all of them run: in an order none ever would.
+    // Each continues when all of them run, so in an order none ever would.
     let work = || {
         let barrier = Arc::new(Barrier::new(5));
         move |_| {
@@ -115,7 +115,7 @@ async fn the_response_is_the_first_failure_and_work_done_behind_it_is_replayed()
     .await;
 }
 
-/// To fail at once would have the whole rest of the shard delivered again, and spend one of its tries.
+/// An immediate failure would redeliver the whole rest of the shard, and use up one of its attempts.
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_in_progress_elsewhere_is_waited_for() {
     let once = testing::engine().named("stream");

@@ -1,4 +1,4 @@
-//! Tumbling windows: their state is answered as it came.
+//! Tumbling windows, whose state is returned unchanged.
 
 use lambda_once::Error;
 use serde_json::{Value, json};
@@ -15,11 +15,11 @@ on_both_streams! {
     outside_of_a_window_there_is_no_state_in_the_answer
 }
 
-/// Numbers that no type of ours holds, members in an order of their own, and one that occurs in two places.
+/// Numbers that none of our types can represent, unsorted members, and one that occurs in two places.
 const STATE: &str =
     r#"{"z":{"sum":123456789012345678901234567890.10,"n":1e400},"a":[-0,1.0,9007199254740993],"":null}"#;
 
-/// An invocation in a window, from the text of its event: `Value` would not hold the state either.
+/// Invokes a service in a window with the text of an event, because `Value` could not represent the state either.
 async fn in_window<S: Stream>(world: &World, state: &str, records: &[(&str, Value)]) -> Result<String, Error> {
     let mut event = S::event(0, records);
     event["window"] = json!({ "start": "2026-11-21T10:00:00Z", "end": "2026-11-21T10:02:00Z" });

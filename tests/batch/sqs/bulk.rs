@@ -1,4 +1,4 @@
-//! Handlers that take several records at once.
+//! Handlers that take several records in one call.
 
 use std::sync::{Arc, Mutex};
 
@@ -27,7 +27,7 @@ fn sizes(calls: &Calls) -> Vec<usize> {
     calls.lock().unwrap().iter().map(Vec::len).collect()
 }
 
-/// Does with each job what it says; some acts are of the whole call.
+/// Performs each job. Some acts affect the whole call.
 async fn perform(calls: Calls, jobs: Vec<Job>) -> Vec<Result<String, Failure>> {
     calls.lock().unwrap().push(jobs.iter().map(|job| job.order_id.clone()).collect());
     let any = |act: &str| jobs.iter().any(|job| job.act == act);
@@ -48,10 +48,10 @@ async fn perform(calls: Calls, jobs: Vec<Job>) -> Vec<Result<String, Failure>> {
     jobs.into_iter().skip(dropped).map(verdict).collect()
 }
 
-/// The service of a handler of several jobs.
+/// A service with a handler of several jobs.
 type Bulk<H> = BatchService<Sqs, H, Job, (Vec<Job>,)>;
 
-/// A service that hands over up to `most` at once.
+/// Returns a service that passes up to `most` records to one call.
 fn service(world: &World, most: usize, calls: &Calls) -> Bulk<impl Handler<Job, (Vec<Job>,), Output = String> + use<>> {
     let calls = Arc::clone(calls);
     world.once.sqs(Key::pointer("/order_id"), bulk(most, move |jobs| perform(Arc::clone(&calls), jobs)))
@@ -113,7 +113,7 @@ async fn verdicts_that_are_too_few_are_nobodys() {
     );
     assert!(records[0].error.as_deref().unwrap().contains("gave 2 for 3"));
     assert_eq!(world.status("A").await, Some(Status::InProgress));
-    // Alone too.
+    // The same if it is alone.
     let event = LambdaEvent::new(batch([work("X", "miscount", 0)]), world.left(seconds(60)));
     let records = service(&world, 1, &calls).process(event).await.records;
     assert_eq!(records[0].outcome, Ok(OutcomeKind::Failed(Verdict::Unknown)));
@@ -157,7 +157,7 @@ async fn a_bulk_handler_can_have_the_contexts_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_took_over_is_probed_and_run_alone() {
+async fn a_takeover_is_probed_and_run_alone() {
     let (world, calls) = (World::with(|builder| builder.after_unknown(AfterUnknown::Probe)), Calls::default());
     world.abandon("A");
     world.abandon("B");

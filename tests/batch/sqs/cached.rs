@@ -1,4 +1,4 @@
-//! The calls that a local cache saves.
+//! The store calls that a local cache avoids.
 
 use lambda_once::{
     CachedStore, Idempotency,
@@ -18,7 +18,7 @@ fn cached() -> World {
 #[tokio::test(start_paused = true)]
 async fn duplicates_that_this_environment_knows_cost_no_call() {
     let world = cached();
-    // The second delivery learns what the first one has done.
+    // The second delivery gets the outcomes of the first.
     for _ in 0..2 {
         assert_eq!(world.deliver(orders(10, "succeed", 5)).await, [""; 0]);
     }

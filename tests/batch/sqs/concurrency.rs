@@ -1,4 +1,4 @@
-//! Concurrency of handlers, and how far claims run ahead of them.
+//! The concurrency of handlers, and the claims ahead of them.
 
 use std::{
     cell::Cell,
@@ -73,7 +73,7 @@ async fn claims_run_at_most_one_chunk_ahead_of_the_work() {
 #[tokio::test(start_paused = true)]
 async fn in_an_order_too_claims_run_at_most_one_chunk_ahead_of_the_work() {
     const GROUPS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-    // Leases that end together after ten seconds are in the way of all messages, or of none.
+    // Leases that all end after ten seconds are in the way of all messages, or of none.
     for are_held in [false, true] {
         for (takes, concurrency, groups) in [(4, 1, 1), (4, 3, 6), (25, 1, 1), (25, 1, 6), (25, 3, 2), (25, 10, 6)] {
             let world = World::on(takes, |builder| builder);
@@ -96,7 +96,7 @@ thread_local! {
     static DECODED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts how often it is decoded.
+/// A type that counts its decodings.
 struct Counted;
 
 impl<'de> Deserialize<'de> for Counted {
@@ -130,7 +130,7 @@ async fn records_blocked_by_a_failure_are_not_decoded_if_nothing_else_is_left() 
     DECODED.set(0);
     let event = fifo((0..1_000).map(|i| ("a", order(&format!("{i}")))));
     assert_eq!(invoke(&service, event, world.left(seconds(60))).await.unwrap().len(), 1_000);
-    // The first chunk, and at most another one.
+    // The first chunk, and at most one more.
     assert!(DECODED.get() <= 50, "{} were decoded", DECODED.get());
 }
 
@@ -149,7 +149,7 @@ async fn a_store_that_is_slow_to_settle_is_not_swamped_with_claims() {
         let world = World::on(Backing { batch: 10, latency, ..Backing::default() }, |builder| builder);
         let service = world.service().concurrency(concurrency);
         assert!(world.deliver_to(&service, orders(500, "succeed", 0)).await.is_empty());
-        // A chunk that is not settled yet, one that is claimed ahead, and what was running in between.
+        // A chunk that is not settled yet, one that is claimed ahead, and the handlers that ran in between.
         assert!(world.journal.most_held() <= 20 + concurrency.min(10), "{} held", world.journal.most_held());
     }
 }
@@ -163,7 +163,8 @@ async fn settles_that_are_due_while_a_call_is_under_way_share_the_next() {
     assert!(world.deliver_to(&service, bodies).await.is_empty());
     let calls = world.calls(Call::Settle);
     assert_eq!(calls.iter().sum::<usize>(), 20);
-    // The first goes at once, alone; each of the others with those of the three milliseconds or more before it.
+    // The first settles immediately, alone. Each other shares a call with those of the three or more milliseconds
+    // before it.
     assert!(calls[0] == 1 && calls.len() <= 8, "{calls:?}");
     assert_eq!(world.journal.held(), 0);
 }

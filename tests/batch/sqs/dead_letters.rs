@@ -1,4 +1,4 @@
-//! Dead letters: a record that no retry can help is dead-lettered, and acknowledged if that succeeds.
+//! Dead letters: a record whose retry cannot succeed is dead-lettered, and then acknowledged.
 
 use std::{
     fmt,
@@ -24,7 +24,7 @@ use crate::{
     world::{START, World, batch, fifo, ids, millis, order, orders, reported, seconds, work},
 };
 
-/// A letter, as it was sent.
+/// A dead-lettered record, as it was sent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Letter {
     pub(crate) id: String,
@@ -35,7 +35,7 @@ pub(crate) struct Letter {
     error: Option<String>,
 }
 
-/// What the place for dead letters does with each.
+/// The behavior of the dead-letter destination for each record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {
     Take(Duration),
@@ -47,7 +47,7 @@ pub(crate) enum Act {
     HangAndPanicWhenDropped,
 }
 
-/// A place for dead letters.
+/// A dead-letter destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Letters {
     act: Act,
@@ -65,14 +65,14 @@ impl Letters {
         Self { act, sent: Arc::default(), at_once: Arc::default(), most_at_once: Arc::default() }
     }
 
-    /// All that were sent, by the ids of their messages.
+    /// Returns all sent records, by the ids of their messages.
     pub(crate) fn sent(&self) -> Vec<Letter> {
         let mut sent = self.sent.lock().unwrap().clone();
         sent.sort_by_key(|letter| letter.id[1..].parse::<u32>().unwrap());
         sent
     }
 
-    /// The ids of those that were sent, in the order in which they were.
+    /// Returns the ids of the sent records, in the order in which they were sent.
     pub(crate) fn ids(&self) -> Vec<String> {
         self.sent.lock().unwrap().iter().map(|letter| letter.id.clone()).collect()
     }
@@ -135,7 +135,7 @@ impl DeadLetters for Letters {
     }
 }
 
-/// The ids of the records that are said to have been put aside.
+/// Returns the ids of the records that are reported as dead-lettered.
 pub(crate) fn dead_lettered(processed: &Processed<SqsBatchResponse>) -> Vec<String> {
     let aside = processed.records.iter().filter(|report| report.dead_lettered);
     aside.map(|report| report.record.id().to_owned()).collect()
@@ -216,7 +216,7 @@ async fn a_hung_dead_letter_is_waited_for_no_longer_than_there_is_time() {
         let processed = world.process(&service, batch(bodies)).await;
         assert_eq!(reported(&processed), ids(0..25), "{act:?}");
         assert_eq!(world.journal.keys(), ["A"]);
-        // The reserve is two seconds, and the first of them is for ends.
+        // The reserve is two seconds, and the first of them is for settles.
         assert_eq!(world.clock.now(), START.after(seconds(59)));
         assert_eq!(letters.ids().len(), 10, "what comes too late is not begun");
     }
@@ -226,7 +226,8 @@ async fn a_hung_dead_letter_is_waited_for_no_longer_than_there_is_time() {
 async fn records_are_dead_lettered_after_the_stop_point_while_there_is_time() {
     let (world, letters) = (World::new(), Letters::that(Act::Take(millis(200))));
     let service = world.service().dead_letters(letters.clone()).concurrency(1);
-    // Ten at once, each for 200 ms; the last handler ends a moment before the stop point, half a second before the end.
+    // Ten are sent at a time, 200 ms each. The last handler ends just before the handler deadline, half a second before
+    // the end.
     let late = work("A", "permanent", 499);
     let event = LambdaEvent::new(batch([late, order("B")]), world.left(seconds(1)));
     let processed = service.process(event).await;
@@ -255,7 +256,7 @@ async fn duplicates_of_a_dead_lettered_record_are_acknowledged_with_it() {
         let processed = world.process(&service, batch(duplicates)).await;
         assert_eq!(reported(&processed), ids(0..failed));
         assert_eq!(letters.ids(), ["m0"], "one letter for one operation");
-        // One letter is for both.
+        // One DLQ message is for both.
         assert_eq!(dead_lettered(&processed), ids(0..2 - failed));
     }
 }
@@ -343,7 +344,7 @@ async fn a_failed_record_stops_the_batch_unless_it_is_dead_lettered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_running_when_the_batch_stopped_is_dead_lettered_all_the_same() {
+async fn a_record_running_when_the_batch_stopped_is_dead_lettered_anyway() {
     let (world, letters) = (World::new(), Letters::new());
     let service = world.service().dead_letters(letters.clone()).on_failure(OnFailure::StopBatch);
     let event = fifo([("a", work("A", "transient", 10)), ("b", work("B", "permanent", 30)), ("b", order("C"))]);
@@ -384,7 +385,7 @@ async fn the_log_says_what_was_dead_lettered_and_what_could_not_be() {
     }
 }
 
-/// A body that counts how many of its kind there are.
+/// A body whose instances are counted.
 #[derive(Clone, Debug)]
 struct Counted(#[expect(dead_code, reason = "it is only counted")] Arc<()>);
 
@@ -404,7 +405,7 @@ mod counting {
 
     use super::Counted;
 
-    /// Records whose bodies can be counted.
+    /// A source of records with counted bodies.
     #[derive(Clone, Debug)]
     pub(super) struct Counting(pub(super) Arc<()>);
 
@@ -434,7 +435,7 @@ mod counting {
     }
 }
 
-/// How many bodies there are when each of ten handlers begins, one after the other.
+/// Returns the number of bodies in memory when each of ten handlers begins, one after the other.
 async fn bodies_in_memory(letters: Option<Letters>) -> Vec<usize> {
     let world = World::new();
     let bodies = Arc::new(());

@@ -1,4 +1,4 @@
-//! Nothing is started that cannot end in time, and nothing runs past the stop point.
+//! No handler starts that cannot end in time, and none runs past the handler deadline.
 
 use lambda_once::{
     AfterUnknown, Failure, Key,
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::world::{START, World, batch, ids, invoke, millis, order, orders, seconds, work};
 
-/// With a second left the reserve is half of it.
+/// The handler deadline: with one second left, the reserve is half of it.
 const STOP: Timestamp = Timestamp::from_millis(START.as_millis() + 500);
 
 #[tokio::test(start_paused = true)]
@@ -24,7 +24,7 @@ async fn with_a_second_left_nothing_is_started_that_cannot_finish() {
         let runs = world.journal.runs();
         assert_eq!(runs.len(), concurrency);
         assert!(runs.iter().all(|run| run.succeeded && run.ended <= Some(STOP)));
-        // What was not started is free again at once.
+        // The claims of records that were not started are released.
         assert_eq!(world.journal.held(), 0);
         for i in concurrency..6 {
             assert_eq!(world.status(&format!("order-{i}")).await, None);

@@ -1,4 +1,4 @@
-//! The same key more than once in a batch.
+//! Repeated keys in a batch.
 
 use lambda_once::{Key, MissingKey, Payload, PermanentFailures, record::Status};
 use serde_json::json;
@@ -76,12 +76,12 @@ async fn the_part_used_as_payload_must_exist_and_may_hold_anything() {
     }
     let world = World::with(|builder| builder.missing_key(MissingKey::RunUnprotected));
     let service = world.service().payload(Payload::Part(Key::pointer("/nothing")));
-    assert_eq!(world.deliver_to(&service, [body("[]")]).await, ["m0"], "never unprotected for want of it");
+    assert_eq!(world.deliver_to(&service, [body("[]")]).await, ["m0"], "a missing payload does not run unprotected");
     assert!(world.journal.keys().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_counts_as_the_payload_can_be_chosen() {
+async fn the_compared_payload_can_be_chosen() {
     let bodies = || [json!({"order_id": "A", "act": "succeed", "ms": 0, "note": 1}), order("A")];
     let world = World::new();
     assert_eq!(world.deliver_to(&world.service().payload(Payload::Ignored), bodies()).await, ids(0..0));

@@ -61,7 +61,7 @@ async fn an_abandoned_claim_is_taken_over_and_its_record_completed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abandoned_claim_that_was_taken_over_in_vain_is_handed_back() {
+async fn an_abandoned_claim_whose_takeover_failed_is_handed_back() {
     let world = World::new();
     world.abandon("A");
     assert_eq!(world.deliver([work("A", "transient", 0)]).await, ["m0"]);
@@ -110,7 +110,7 @@ async fn a_record_of_a_format_still_to_come_is_reported_and_does_not_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_lost_to_a_successor_gives_the_successors_outcome() {
-    // While the handler runs, somebody else has taken its record.
+    // While the handler runs, another client takes over its record.
     for (status, reported) in [(Status::Completed, false), (Status::Failed, true), (Status::InProgress, true)] {
         let world = World::new();
         let service = world.service();

@@ -1,4 +1,4 @@
-//! Events that are not what they should be, and one that is.
+//! Malformed events, and a valid one.
 
 use aws_lambda_events::sqs::SqsEvent;
 use lambda_once::{
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::world::{World, event, invoke, message, order, seconds, work};
 
-/// The error of an invocation in which nothing was claimed and nothing ran.
+/// Returns the error of an invocation in which nothing was claimed and nothing ran.
 async fn refused(world: &World, event: SqsEvent) -> Error {
     let error = invoke(&world.service(), event, world.left(seconds(60))).await.unwrap_err();
     assert!(world.store.calls().is_empty());
@@ -79,7 +79,7 @@ async fn an_event_with_no_records_in_it_is_answered_by_an_empty_list() {
     assert!(world.store.calls().is_empty());
 }
 
-/// Delivers a record between two good ones; whether it alone is reported, and both others ran.
+/// Delivers a record between two valid ones, and returns whether it alone is reported and both others ran.
 async fn alone_is_reported(record: Value) -> bool {
     let world = World::new();
     let event = event([message("m0", &order("A")), record, message("m2", &order("B"))]);

@@ -1,4 +1,4 @@
-//! FIFO queues: order within a group, groups side by side, and what a failure holds up.
+//! FIFO queues: order within a group, concurrent groups, and messages that are held back by a failure.
 
 use aws_lambda_events::sqs::SqsEvent;
 use lambda_once::{
@@ -15,13 +15,13 @@ use crate::{
 };
 
 impl World {
-    /// Delivers messages of a FIFO queue, with a minute left: the ids that are reported.
+    /// Delivers messages of a FIFO queue with a minute left, and returns the reported ids.
     async fn deliver_fifo(&self, event: SqsEvent) -> Vec<String> {
         invoke(&self.service(), event, self.left(seconds(60))).await.unwrap()
     }
 }
 
-/// A group's messages, each with a key of its own that begins with the group's name.
+/// Returns the messages of a group, with distinct keys that begin with the group's name.
 fn group(name: &'static str, acts: &[&str], ms: u64) -> Vec<(&'static str, Value)> {
     acts.iter().enumerate().map(|(i, act)| (name, work(&format!("{name}{i}"), act, ms))).collect()
 }
@@ -76,7 +76,7 @@ async fn a_failure_blocks_its_group_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_holds_up_its_group_too() {
+async fn a_message_that_cannot_be_read_holds_back_its_group() {
     let undecodable = json!("not an order");
     let keyless = json!({ "act": "succeed", "ms": 0 });
     for bad in [undecodable, keyless] {
@@ -154,7 +154,7 @@ async fn a_standing_claim_whose_lease_ends_in_time_is_waited_for() {
     assert!(world.deliver_fifo(event).await.is_empty());
     assert_eq!(world.journal.keys(), ["C", "A", "B"], "another group does not wait");
     assert_eq!(world.record("A").await.unwrap().prior_status, Some(Status::InProgress));
-    // The lease of ten seconds, the margin of one, and not much more.
+    // The lease of ten seconds, the margin of one, and little more.
     assert!(began.elapsed() >= seconds(11) && began.elapsed() < millis(11_100), "{:?}", began.elapsed());
 }
 
@@ -182,7 +182,7 @@ async fn a_standing_claim_whose_lease_ends_too_late_fails_its_group_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_still_stands_after_the_wait_fails_its_group() {
     let world = World::new();
-    // That it was renewed shows only when it is claimed.
+    // The renewal shows only when the record is claimed.
     world.store.always(Call::Read, Fault::AccessDenied);
     world.put("A", Status::InProgress, "");
     let renewing = async {

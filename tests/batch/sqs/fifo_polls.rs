@@ -1,4 +1,4 @@
-//! Polls of a FIFO queue: an operation that is in progress elsewhere may end before its lease does.
+//! Polls of a FIFO queue, because an operation that is in progress elsewhere may end before its lease.
 
 use lambda_once::{
     AfterUnknown, OutcomeKind,
@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::world::{World, fifo, invoke, millis, order, seconds, work};
 
-/// Delivers two messages of a group while the first is in progress elsewhere, and two seconds later becomes `status`, or is
-/// released; returns both outcomes and the time to the response.
+/// Delivers two messages of a group while the first is in progress elsewhere. Two seconds later, that becomes `status`
+/// or is released. Returns both outcomes and the time to the response.
 async fn meanwhile(world: &World, status: Option<Status>) -> (Vec<&'static str>, std::time::Duration) {
     world.put("A", Status::InProgress, "");
     let began = Instant::now();
@@ -39,7 +39,7 @@ async fn work_done_elsewhere_meanwhile_is_replayed_before_its_lease_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_for_good_elsewhere_meanwhile_fails_its_group() {
+async fn a_permanent_failure_elsewhere_during_a_wait_fails_its_group() {
     let world = World::new();
     let (outcomes, took) = meanwhile(&world, Some(Status::Failed)).await;
     assert_eq!(outcomes, ["replayed_failure", "skipped"]);
@@ -49,7 +49,7 @@ async fn what_fails_for_good_elsewhere_meanwhile_fails_its_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_released_elsewhere_meanwhile_is_claimed_and_run() {
+async fn a_record_released_elsewhere_during_a_wait_is_claimed_and_run() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         let world = World::with(|builder| builder.after_unknown(policy));
         let (outcomes, took) = meanwhile(&world, None).await;

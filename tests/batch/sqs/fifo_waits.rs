@@ -1,4 +1,4 @@
-//! Waits in a FIFO queue: for a turn, for another's outcome, for a lease, for a free handler.
+//! Waits in a FIFO queue: for a turn, another's outcome, a lease, or a free handler.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use lambda_runtime::{Context, LambdaEvent};
 use crate::world::{START, World, fifo, invoke, millis, order, seconds, work};
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_the_outcome_of_a_message_that_is_held_up_is_held_up_too() {
+async fn a_duplicate_of_a_held_back_message_is_held_back_too() {
     for store_batch in [1, 100] {
         let world = World::on(store_batch, |builder| builder);
         let failing = ("a", work("A", "transient", 50));
@@ -71,9 +71,9 @@ async fn nothing_is_claimed_past_the_stop_point_after_a_wait() {
 #[tokio::test(start_paused = true)]
 async fn claims_behind_an_unrecorded_outcome_are_released_at_the_stop_point() {
     let world = World::new();
-    // Each silent call takes three seconds, and the last one what is left.
+    // Each silent call takes three seconds, and the last one takes the rest.
     (0..4).for_each(|_| world.store.next(Call::Settle, Fault::Silence));
-    // At the stop point there is time to send the release again; when the first call gives up there is not.
+    // At the handler deadline there is time to repeat the release. When the first call times out, there is none.
     world.store.next(Call::Settle, Fault::Throttled);
     let event = fifo([("a", order("A")), ("a", order("B"))]);
     assert_eq!(invoke(&world.service(), event, world.left(seconds(10))).await.unwrap(), ["m1"]);
@@ -160,7 +160,7 @@ async fn records_due_beside_one_that_stops_the_batch_at_once_do_not_begin() {
     }
 }
 
-/// A clock that moves a millisecond each time somebody looks at it, so that no two readings are the same.
+/// A clock that advances by a millisecond on each read, so that no two times are the same.
 #[derive(Clone, Debug)]
 struct Ticking(ManualClock);
 

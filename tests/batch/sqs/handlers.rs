@@ -1,4 +1,4 @@
-//! The forms of handlers, decoders and keys, and their mistakes.
+//! The forms of handlers, decoders and keys, and their errors.
 
 use std::{
     collections::HashMap,
@@ -32,7 +32,7 @@ async fn a_plain_async_function_is_a_handler() {
     assert_eq!(world.status("A").await, Some(Status::Completed));
 }
 
-/// What a handler was told of its record.
+/// The context that a handler got for its record.
 #[derive(Clone, Debug, PartialEq)]
 struct Told {
     message_id: String,
@@ -289,7 +289,7 @@ async fn an_error_that_panics_when_it_is_dropped_touches_no_other_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_handler_has_spawned_can_stop_when_the_handler_is_cut_off() {
+async fn a_spawned_task_can_stop_when_its_handler_is_cancelled() {
     let world = World::new();
     let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
     let clock = world.clock.clone();
@@ -310,7 +310,7 @@ async fn what_a_handler_has_spawned_can_stop_when_the_handler_is_cut_off() {
     assert_eq!((ended, left), (stop, millis(0)));
 }
 
-/// A handler around another one.
+/// A handler that wraps another one.
 #[derive(Clone)]
 struct Wrapper<H>(H);
 

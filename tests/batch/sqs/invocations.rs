@@ -1,4 +1,4 @@
-//! Several invocations, on one service or on clones of it.
+//! Several invocations of one service, or of its clones.
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use lambda_once::{Failure, Idempotency, Key, MemoryStore, record::Status, store::fault::Call};
@@ -175,7 +175,7 @@ where
 {
 }
 
-/// Never called: that it compiles is the test.
+/// Tests only that it compiles, and is never called.
 #[expect(dead_code, reason = "it would wait for Lambda")]
 async fn the_runtime_takes_the_service(once: Idempotency) -> Result<(), lambda_runtime::Error> {
     async fn handle(_: Value) -> Result<(), Failure> {

@@ -1,11 +1,11 @@
-//! Keys from the outside of a message, and by JMESPath.
+//! Keys from the metadata of a message, and from JMESPath expressions.
 
 use lambda_once::{ErrorKind, Failure, Key, Payload, RecordContext};
 use serde_json::{Value, json};
 
 use crate::world::{World, event, fifo, invoke, message, order, seconds};
 
-/// A message with an attribute of its sender's.
+/// Returns a message with an attribute set by its sender.
 fn labelled(id: &str, data_type: &str, field: &str, value: &str) -> Value {
     let mut message = message(id, &order(id));
     message["messageAttributes"] = json!({
@@ -14,7 +14,7 @@ fn labelled(id: &str, data_type: &str, field: &str, value: &str) -> Value {
     message
 }
 
-/// What is reported of these messages under the key, and how many handlers ran.
+/// Delivers these messages with the key, and returns the reported ids and the number of handlers that ran.
 async fn deliver(key: Key, messages: impl IntoIterator<Item = Value>) -> (Vec<String>, usize) {
     let world = World::new();
     let journal = std::sync::Arc::new(std::sync::Mutex::new(0));

@@ -1,4 +1,4 @@
-//! The last delivery of a message in a FIFO queue: those behind it must not go to the dead-letter queue with it.
+//! The last delivery of a FIFO message, which must not take the messages behind it to the dead-letter queue.
 
 use aws_lambda_events::sqs::SqsEvent;
 use lambda_once::{
@@ -18,17 +18,17 @@ use crate::{
     world::{START, World, batch, fifo, ids, millis, order, reported, seconds, work},
 };
 
-/// How often each message of the tests has been delivered.
+/// The delivery count of each message.
 const DELIVERIES: u32 = 3;
 
 const FAILURES: [&str; 4] = ["transient", "unknown", "panic", "panic at once"];
 
-/// A group whose first message does this, and two behind it.
+/// Returns a group whose first message has this act, with two more behind it.
 fn group(act: &str) -> SqsEvent {
     fifo([work("A", act, 10), order("B"), order("C")].map(|body| ("a", body)))
 }
 
-/// The same with numbers of deliveries.
+/// Returns a group with these delivery counts.
 fn delivered<const N: usize>(bodies: [Value; N], times: [u32; N]) -> SqsEvent {
     let mut event = fifo(bodies.map(|body| ("a", body)));
     for (message, times) in event.records.iter_mut().zip(times) {
@@ -123,7 +123,7 @@ async fn a_dead_lettered_head_does_not_stop_the_batch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_did_not_run_is_not_dead_lettered_on_its_last_delivery() {
+async fn a_record_that_did_not_run_is_not_dead_lettered_on_its_last_delivery() {
     let (world, letters) = (World::new(), Letters::new());
     world.store.next(Call::Claim, Fault::AccessDenied);
     let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES);
@@ -146,7 +146,7 @@ async fn after_a_head_dead_lettered_at_the_stop_point_the_rest_is_not_started() 
     assert_eq!((world.record("B").await, world.clock.now()), (None, START.after(millis(599))));
 }
 
-/// The messages that a warning says the queue will move, each with its outcome.
+/// Returns the messages that the queue will move according to a warning, each with its outcome.
 async fn warned<H, T, Args>(
     world: &World,
     service: &BatchService<Sqs, H, T, Args>,
@@ -209,7 +209,7 @@ async fn no_warning_is_given_of_what_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_dead_lettered_on_its_last_delivery_is_warned_of_too() {
+async fn a_failure_to_dead_letter_on_the_last_delivery_logs_a_warning() {
     let (world, letters) = (World::new(), Letters::that(Act::Refuse));
     let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES);
     let expected = pairs([("m0", "failed"), ("m1", "skipped"), ("m2", "skipped")]);
@@ -288,7 +288,7 @@ async fn a_head_that_was_cut_off_says_nothing_of_how_long_others_take() {
     let (world, letters) = (World::new(), Letters::new());
     let service =
         world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES).last_attempt_timeout(seconds(20));
-    // When the head is cancelled there are less than ten seconds left.
+    // When the head is cancelled, less than ten seconds are left.
     let processed = world.process_within(&service, group("hang"), seconds(30)).await;
     assert_eq!((reported(&processed), letters.ids()), (vec![], ids(0..1)));
     assert_eq!(world.journal.keys(), ["A", "B", "C"]);

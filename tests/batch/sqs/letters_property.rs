@@ -1,4 +1,4 @@
-//! Random batches with a place for dead letters that is in trouble too.
+//! Random batches with a dead-letter destination that also fails.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,7 @@ use crate::world::{Backing, World, batch, fifo, millis, work};
 const GROUPS: [&str; 3] = ["a", "b", "c"];
 const MAX_RECEIVE_COUNT: u32 = 3;
 
-/// What becomes of a letter, after this many milliseconds.
+/// The behavior of the dead-letter destination, after this many milliseconds.
 #[derive(Clone, Copy, Debug)]
 enum Post {
     Taken(u64),
@@ -34,7 +34,7 @@ enum Post {
 #[derive(Clone, Debug)]
 struct Message {
     group: usize,
-    /// `None` if it cannot be decoded.
+    /// The index of the key, or `None` if the body cannot be decoded.
     key: Option<usize>,
     receive_count: u32,
     post: Post,
@@ -101,7 +101,7 @@ fn plan() -> impl Strategy<Value = Plan> {
         })
 }
 
-/// Does with each letter what the plan says, and notes how often it was sent and whether it was taken.
+/// A dead-letter destination that follows the plan, and counts for each record how often it was sent and accepted.
 #[derive(Clone, Debug)]
 struct Posts {
     posts: Arc<Vec<Post>>,
@@ -126,7 +126,7 @@ impl DeadLetters for Posts {
     }
 }
 
-/// The same plans in each run, and others by `PROPERTY_SEED`.
+/// Returns the seed, which is the same in each run unless `PROPERTY_SEED` is set.
 fn seed() -> u64 {
     std::env::var("PROPERTY_SEED").map_or(0, |seed| seed.parse().expect("PROPERTY_SEED is a number"))
 }

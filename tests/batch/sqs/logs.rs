@@ -1,4 +1,4 @@
-//! One event for each record, and no payload or key in any.
+//! One log event per record, without payloads or keys.
 
 use lambda_once::{
     AfterUnknown, Classify, Key, PermanentFailures, Verdict,
@@ -13,7 +13,7 @@ use crate::{
     world::{World, order, work},
 };
 
-/// All that is logged while these bodies are delivered.
+/// Delivers these bodies, and returns all log lines.
 async fn lines(world: &World, policy: PermanentFailures, bodies: impl IntoIterator<Item = Value>) -> Vec<Line> {
     let (collector, guard) = Collector::install();
     let service = world.service().permanent_failures(policy);
@@ -22,7 +22,7 @@ async fn lines(world: &World, policy: PermanentFailures, bodies: impl IntoIterat
     collector.lines()
 }
 
-/// Of each record: message id, outcome, whether it was reported, and the level of its event.
+/// Returns for each record its message id, outcome, whether it was reported, and the level of its log event.
 async fn records(world: &World, bodies: impl IntoIterator<Item = Value>) -> Vec<(String, String, String, Level)> {
     let lines = lines(world, PermanentFailures::Report, bodies).await;
     let records = lines.iter().filter(|line| line.get("message") == "record");
@@ -34,7 +34,7 @@ async fn records(world: &World, bodies: impl IntoIterator<Item = Value>) -> Vec<
             (get("message_id"), get("outcome"), get("reported"), line.level)
         })
         .collect();
-    // They come as the outcomes become known.
+    // They are logged as the outcomes become known.
     records.sort_by_key(|(id, ..)| id[1..].parse::<u32>().unwrap());
     records
 }
@@ -139,8 +139,9 @@ async fn each_batch_ends_with_a_summary_at_info() {
     assert_eq!(lines.last().unwrap().get("message"), "batch");
     assert_eq!((summary.level, summary.get("operation")), (Level::INFO, "tests.sqs"));
     let names = ["records", "executed", "duplicates_saved", "failed", "errors", "other", "reported"];
-    // `A` and the lost one run; the copy of `A`, what is done and what failed for good are duplicates; `B` to `F` fail; a body that
-    // is no order and one without a key are errors; one with the key of `A` and one that is running are neither.
+    // `A` and the lost one run. The copy of `A`, the completed one and the permanently failed one are duplicates. `B`
+    // to `F` fail. A body that is not an order and one without a key are errors. One with the key of `A` and a running
+    // one are neither.
     assert_eq!(names.map(|name| summary.get(name)), ["14", "2", "3", "5", "2", "2", "10"]);
 }
 
@@ -166,7 +167,7 @@ async fn the_event_of_a_failed_record_has_its_verdict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_decoder_says_is_logged_without_the_values_of_the_body() {
+async fn a_decoders_error_is_logged_without_the_values_of_the_body() {
     let world = World::new();
     let (collector, guard) = Collector::install();
     for verdict in [Verdict::Permanent, Verdict::Transient] {
@@ -191,10 +192,10 @@ async fn the_key_in_an_event_is_the_hash_under_which_the_record_is_stored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_settles_share_a_call_of_is_not_named_after_one_of_them() {
+async fn a_call_with_several_settles_is_not_named_after_one_of_them() {
     for (other, policy, operation) in [
         ("permanent", AfterUnknown::Rerun, "settle"),
-        // A release that is given up before the completion no longer shares its calls.
+        // A release that is abandoned before the completion no longer shares its calls.
         ("transient", AfterUnknown::Refuse, "settle"),
         ("succeed", AfterUnknown::Rerun, "complete"),
     ] {

@@ -1,4 +1,4 @@
-//! Batches many of whose records are done: those behind the first ones are looked up before they are claimed (B12).
+//! Batches with many completed records. Those behind the first ones are looked up before they are claimed (B12).
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use tokio::time::Instant;
 
 use crate::world::{Event, Latency, World, fifo, ids, invoke, millis, order, orders, seconds, work};
 
-/// The time that a request takes.
+/// The duration of a request.
 const REQUEST: Duration = millis(5);
 
-/// A store whose claims take so many requests each.
+/// Returns a world whose claims take this many requests each.
 fn world(requests_in_a_claim: u32, policy: AfterUnknown) -> World {
     let latency =
         Latency { claim: REQUEST * requests_in_a_claim, settle: REQUEST, read: REQUEST, ..Latency::default() };
     World::on(latency, |builder| builder.after_unknown(policy))
 }
 
-/// A store as DynamoDB: a claim that meets records takes a second request to read them.
+/// Returns a world like DynamoDB, on which a claim that finds records takes a second request to read them.
 fn world_with_done(done: impl IntoIterator<Item = usize>) -> World {
     let world = world(2, AfterUnknown::Rerun);
     done.into_iter().for_each(|i| world.put(&format!("order-{i}"), Status::Completed, "1"));
     world
 }
 
-/// How many records each lookup was for.
+/// Returns the number of records in each lookup.
 fn lookups(world: &World) -> Vec<usize> {
     let read = |event| if let Event::ReadArrived(keys) = event { Some(keys) } else { None };
     world.journal.events().into_iter().filter_map(read).collect()
@@ -42,7 +42,7 @@ async fn a_batch_of_duplicates_takes_1_5_times_as_long_as_a_new_one_at_most() {
     let world = world_with_done(0..100);
     let of_duplicates = time_of(&world, 100, 0).await;
     assert!(2 * of_duplicates <= 3 * of_new, "{of_duplicates:?}, and {of_new:?} for new records");
-    // Two requests for the claim, and one for each lookup; claims alone would take eight.
+    // Two requests for the claim, and one per lookup. Claims alone would take eight.
     assert_eq!((world.calls(Call::Claim), lookups(&world)), (vec![25], vec![25, 25, 25]));
     assert!(world.journal.keys().is_empty());
 }
@@ -54,7 +54,7 @@ async fn lookups_beside_slow_handlers_make_no_more_claims_stand() {
     assert!(world.journal.most_open() <= 10 + 25, "{} open", world.journal.most_open());
     let (claims, lookups) = (world.calls(Call::Claim), lookups(&world));
     assert_eq!((claims.iter().sum::<usize>(), world.journal.keys().len()), (25 + 38, 50));
-    // A claim of records that were looked up meets none, and takes one request.
+    // A claim of records that were looked up finds none, and takes one request.
     assert!(2 + claims[1..].len() + lookups.len() <= 8, "{claims:?} and {lookups:?}");
 }
 
@@ -75,7 +75,7 @@ async fn records_are_no_longer_looked_up_once_most_of_them_are_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_cache_answers_at_once_is_not_looked_up() {
+async fn a_cached_outcome_is_not_looked_up() {
     let world = World::new();
     (0..100).for_each(|i| world.put(&format!("order-{i}"), Status::Completed, "1"));
     assert!(world.deliver(orders(100, "succeed", 0)).await.is_empty());
@@ -83,7 +83,7 @@ async fn what_a_cache_answers_at_once_is_not_looked_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_lookup_does_not_decide_is_claimed() {
+async fn a_record_that_a_lookup_does_not_decide_is_claimed() {
     let world = world_with_done((0..100).filter(|i| ![40, 60].contains(i)));
     world.abandon("order-40");
     world.put("order-60", Status::InProgress, "");

@@ -1,4 +1,4 @@
-//! A message whose key another payload is using: it is lost only to an outcome that stands.
+//! A message whose key has another payload. It is lost only if that has an outcome.
 
 use lambda_once::{
     AfterUnknown, Difference, OutcomeKind, PayloadPart, PermanentFailures,
@@ -15,7 +15,7 @@ use super::dead_letters::Letters;
 use crate::support::collector::Collector;
 use crate::world::{World, batch, fifo, ids, invoke, millis, order, reported, seconds, work};
 
-/// Has the record of `A` be another payload's.
+/// Gives the record of `A` another payload.
 async fn correct(world: &World) {
     let record = world.record("A").await.unwrap();
     let fingerprint = Some(Fingerprint::from_bytes([9; 32]));
@@ -49,7 +49,7 @@ async fn a_corrected_message_is_not_lost_to_a_run_that_fails_for_now() {
     }
 }
 
-/// The first record of the batch has left the payload on record, or has it.
+/// The first record of the batch has recorded the payload, or has it.
 #[tokio::test(start_paused = true)]
 async fn a_report_and_its_event_name_what_differs() {
     let world = World::new();
@@ -71,7 +71,7 @@ async fn a_report_and_its_event_name_what_differs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_meets_a_run_of_another_payload_says_until_when_and_costs_one_call() {
+async fn a_mismatch_with_a_running_claim_has_its_end_and_costs_one_call() {
     let world = World::new();
     world.put("A", Status::InProgress, "");
     correct(&world).await;
@@ -83,7 +83,7 @@ async fn what_meets_a_run_of_another_payload_says_until_when_and_costs_one_call(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_meets_an_outcome_of_another_payload_follows_the_policy() {
+async fn a_mismatch_with_an_outcome_follows_the_policy() {
     for status in [Status::Completed, Status::Failed] {
         let (world, letters) = (World::new(), Letters::new());
         world.put("A", status, "1");
@@ -115,8 +115,8 @@ async fn a_lapsed_claim_of_another_payload_counts_as_abandoned() {
     }
 }
 
-/// Delivers two messages of a group while another payload than the first's holds its key, for ten seconds. After two of them
-/// that becomes `status`, or is released. The outcomes, and how long the answer took.
+/// Delivers two messages of a group while another payload holds the key of the first for ten seconds. After two seconds
+/// that becomes `status` or is released. Returns the outcomes and the time to the response.
 async fn in_order(world: &World, status: Option<Status>) -> (Vec<&'static str>, std::time::Duration) {
     world.put("A", Status::InProgress, "");
     correct(world).await;
@@ -170,7 +170,7 @@ async fn in_an_order_a_lapsed_claim_of_another_payload_is_not_waited_for() {
     let began = Instant::now();
     let event = || fifo([("a", order("A")), ("a", order("B"))]);
     assert_eq!(invoke(&world.service(), event(), world.left(seconds(60))).await.unwrap(), ids(0..2));
-    // On its last receive it takes none along.
+    // On its last receive it takes no others along.
     let service = world.service().dead_letters(letters.clone()).max_receive_count(3);
     assert!(invoke(&service, event(), world.left(seconds(60))).await.unwrap().is_empty());
     assert_eq!((letters.ids(), world.journal.keys()), (ids(0..1), vec!["B".to_owned()]));

@@ -1,4 +1,4 @@
-//! What the SQS service promises, on the real service, with tokio's time paused.
+//! The SQS service, with tokio's time paused.
 
 mod bulk;
 mod cached;

@@ -1,5 +1,5 @@
-//! Operations inside handlers: the time they have, and whose they are. Once an invocation was for a tenant, every operation of the
-//! process has to say so. Those here do.
+//! Operations inside handlers: their deadlines and their tenants. After an invocation with a tenant, every operation of
+//! the process must specify one, as those here do.
 
 use std::{
     sync::{Arc, Mutex},
@@ -17,11 +17,11 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use crate::world::{START, World, batch, invoke, millis, order, seconds};
 
-/// What became of the operation within the handler, when, and when its lease ends.
+/// The outcome of the operation within the handler, its time, and the end of its lease.
 #[derive(Clone, Debug, Default)]
 struct Seen(Arc<Mutex<Option<(String, Timestamp, Timestamp)>>>);
 
-/// Delivers a message with 10 s left, whose handler runs an operation that hangs.
+/// Delivers a message with 10 s left, whose handler runs a hanging operation.
 async fn hang_inside(world: &World, is_spawned: bool) -> (Vec<String>, (String, Timestamp, Timestamp)) {
     let seen = Seen::default();
     let (once, clock, told) = (world.once.clone(), world.clock.clone(), seen.clone());
@@ -57,12 +57,12 @@ async fn an_operation_in_a_handler_has_the_deadline_of_its_invocation() {
     let (reported, (outcome, ended, lease_until)) = hang_inside(&World::new(), false).await;
     assert!(reported.is_empty(), "the handler sees how it ends, and succeeds");
     assert_eq!(outcome, format!("{:?}", Outcome::<u32>::Interrupted(Interruption::Cancelled)));
-    // The handler's stop point, at 9.5 s, less the operation's own reserve.
+    // The handler deadline, at 9.5 s, minus the operation's own reserve.
     assert_eq!(ended, START.after(seconds(9)));
     assert_eq!(lease_until, START.after(seconds(11)));
 }
 
-/// How the operation inside a handler ends, and how long it took.
+/// Returns the outcome of the operation inside a handler, and its duration.
 async fn with_heartbeat(
     world: &World,
     longest: u64,
@@ -102,7 +102,7 @@ async fn an_operation_in_a_handler_may_have_a_heartbeat_with_any_deadline() {
             assert_eq!((&outcome, took), (ends, seconds(longest.min(takes))), "has a deadline: {has_deadline}");
         }
     }
-    // The handler's stop point comes first, at 9.5 s.
+    // The handler deadline comes first, at 9.5 s.
     let world = World::new();
     let (outcome, took) = with_heartbeat(&world, 100, 50, world.left(seconds(10))).await;
     assert_eq!((outcome, took), (cancelled, seconds(9)));
@@ -114,7 +114,7 @@ async fn an_operation_in_a_spawned_task_inherits_nothing() {
     assert_eq!((ended, lease_until), (START.after(millis(28_500)), START.after(seconds(30))));
 }
 
-/// How the handler says whose its operation is.
+/// The way in which the handler specifies the tenant of its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
     Nothing,
@@ -124,7 +124,7 @@ enum Says {
     All,
 }
 
-/// The result of the handler's operation for a tenant: the tenant that it ran for.
+/// Runs an operation for a tenant in a handler, and returns the tenant that it ran for.
 async fn invoice(world: &World, tenant: &str, says: Says) -> Result<String, ErrorKind> {
     let (once, told) = (world.once.clone(), Arc::new(Mutex::new(None)));
     let seen = Arc::clone(&told);

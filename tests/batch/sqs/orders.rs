@@ -1,5 +1,5 @@
-//! Operations in order: one record at a time works on an entity, and what is older than the newest is acknowledged without
-//! running.
+//! Ordered operations. One record at a time works on an entity, and records older than the newest one are acknowledged
+//! without running.
 
 use lambda_once::{
     BoxError, BoxFuture, Error, ErrorKind, Failure, Key, MissingKey, Outcome, OutcomeKind, PermanentFailures,
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Job, World, batch, fifo, invoke, millis, seconds, work};
 
-/// A message that sets something of the account: at this version, with this act.
+/// Returns a message that sets the account to this version, with this act.
 fn set(account: &str, version: impl Into<Value>, act: &str, ms: u64) -> Value {
     let version = version.into();
     let mut body = work(&format!("{account}{}", version.to_string().replace('"', "")), act, ms);
@@ -21,7 +21,7 @@ fn set(account: &str, version: impl Into<Value>, act: &str, ms: u64) -> Value {
     body
 }
 
-/// Takes no letters.
+/// A dead-letter destination that must not be called.
 #[derive(Debug)]
 struct NoLetters;
 
@@ -53,7 +53,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_older_than_the_newest_is_acknowledged_and_does_not_run() {
+async fn a_record_older_than_the_newest_is_acknowledged_without_running() {
     let world = World::new();
     let bodies = [set("A", 5, "succeed", 0), set("A", "0004", "succeed", 0), set("A", 6, "succeed", 0)];
     let outcomes = world.outcomes(bodies.clone()).await;

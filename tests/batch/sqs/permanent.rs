@@ -1,11 +1,11 @@
-//! Permanent failures are reported or acknowledged, by choice.
+//! Permanent failures, which are reported or acknowledged by policy.
 
 use lambda_once::{MissingKey, PermanentFailures, record::Status};
 use serde_json::{Value, json};
 
 use crate::world::{World, order, work};
 
-/// What is reported of these bodies under each policy, each in a world of its own, and the number of records then.
+/// Returns the reported ids and the number of records for these bodies under each policy, each in a separate world.
 async fn under_each_policy(bodies: &[Value]) -> [(Vec<String>, usize); 2] {
     let mut seen = Vec::new();
     for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {

@@ -1,4 +1,4 @@
-//! Batches whose handlers come with a probe for lost outcomes.
+//! Batches whose handlers have a probe for lost outcomes.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ use crate::{
     world::{START, World, batch, fifo, ids, invoke, millis, order, orders, reported, seconds, work},
 };
 
-/// What a probe finds of an order.
+/// The result of a probe for an order.
 #[derive(Clone, Copy, Debug)]
 enum Finds {
     Done,
@@ -29,7 +29,7 @@ enum Finds {
     Hang,
 }
 
-/// A world whose outcomes are probed, and what is asked and run in it.
+/// A world with a probe, and the log of its probes and runs.
 struct Lab {
     world: World,
     log: Arc<Mutex<Vec<String>>>,
@@ -45,7 +45,7 @@ impl Lab {
         Self { world, log: Arc::default() }
     }
 
-    /// The orders for which the probe was asked, and those that ran, as they happened.
+    /// Returns the orders that were probed and those that ran, in chronological order.
     fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
     }
@@ -86,7 +86,7 @@ impl Lab {
         self.world.once.sqs(Key::pointer("/order_id"), handler).probe(probe)
     }
 
-    /// Delivers the order A, whose outcome was lost; returns its new outcome, and whether it is reported.
+    /// Delivers the order A, whose outcome was lost, and returns its new outcome and whether it is reported.
     async fn deliver(&self, finds: Finds) -> (Result<OutcomeKind, ErrorKind>, bool) {
         let processed = self.world.process(&self.service(finds), batch([order("A")])).await;
         (processed.records[0].outcome, !reported(&processed).is_empty())
@@ -111,7 +111,7 @@ async fn work_that_a_probe_finds_done_is_recorded_and_not_run_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_probe_finds_not_done_runs() {
+async fn an_operation_that_a_probe_finds_not_done_runs() {
     let lab = Lab::lost().await;
     assert_eq!(lab.deliver(Finds::Nothing).await, (Ok(OutcomeKind::TookOver), false));
     assert_eq!(lab.log(), ["asked A", "ran A"]);
@@ -189,7 +189,7 @@ async fn duplicates_of_what_a_probe_found_are_acknowledged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_probe_finds_and_cannot_be_recorded_is_acknowledged() {
+async fn a_probe_result_that_cannot_be_recorded_is_acknowledged() {
     let lab = Lab::lost().await;
     lab.world.store.next(Call::Settle, Fault::TableMissing);
     assert_eq!(lab.deliver(Finds::Done).await, (Ok(OutcomeKind::Unrecorded), false));
@@ -283,7 +283,7 @@ async fn in_an_order_a_lease_is_waited_for_and_what_it_left_is_probed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_probe_found_is_said_in_the_log() {
+async fn the_result_of_a_probe_is_logged() {
     let lab = Lab::lost().await;
     let (collector, guard) = Collector::install();
     let event = LambdaEvent::new(batch([order("A")]), lab.world.left(seconds(60)));

@@ -1,4 +1,4 @@
-//! The redelivery hook: it says when a failed record is delivered again.
+//! The redelivery hook, which determines when a failed record is redelivered.
 
 use std::{
     sync::{Arc, Mutex},
@@ -22,9 +22,9 @@ use crate::{
     world::{START, World, batch, fifo, ids, invoke, millis, order, orders, reported, seconds, work},
 };
 
-/// The ten seconds of a lease of [`World::put`], the margin, and the millisecond after it.
+/// The ten-second lease of [`World::put`], plus the margin and a millisecond.
 const LAPSE_ELSEWHERE: Timestamp = Timestamp::from_millis(START.as_millis() + 11_001);
-/// The minute of [`World::process`], the second after it, the margin, and the millisecond after that.
+/// The minute of [`World::process`], plus the second after it, the margin and a millisecond.
 const LAPSE: Timestamp = Timestamp::from_millis(START.as_millis() + 62_001);
 
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +36,10 @@ enum Act {
     HangAndPanicWhenDropped,
 }
 
-/// The time, and what failed.
+/// The time, and the failed records.
 type Told = (Timestamp, Vec<RecordReport>);
 
-/// A hook, and what it was told in each call.
+/// A hook that records its calls.
 #[derive(Clone, Debug)]
 struct Hook {
     act: Act,
@@ -55,7 +55,7 @@ impl Hook {
         Self { act, calls: Arc::default() }
     }
 
-    /// What it was told, in its only call.
+    /// Returns the arguments of its only call.
     fn told(&self) -> Told {
         let mut calls = self.calls.lock().unwrap().clone();
         assert_eq!(calls.len(), 1);
@@ -221,7 +221,7 @@ async fn the_key_of_what_may_run_again_is_not_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_without_protection_holds_no_key() {
+async fn an_unprotected_run_holds_no_key() {
     let (world, hook) = (World::with(|builder| builder.missing_key(MissingKey::RunUnprotected)), Hook::new());
     let service = world.service().redelivery(hook.clone());
     world.process(&service, batch(["unknown", "panic", "hang"].map(|act| work("", act, 0)))).await;

@@ -1,4 +1,4 @@
-//! Who else is told the outcome of each record: observers, tests, and the handler's own log.
+//! Other receivers of each record's outcome: observers, tests, and the handler's own log.
 
 use std::sync::{Arc, Mutex};
 
@@ -131,7 +131,7 @@ async fn a_record_that_runs_unprotected_is_reported_without_a_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_handler_logs_says_which_record_it_is_about() {
+async fn a_handlers_logs_identify_its_record() {
     let world = World::new();
     let service = world.once.sqs(Key::pointer("/order_id"), |_: Value| async {
         tokio::task::yield_now().await;

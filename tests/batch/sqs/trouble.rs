@@ -1,4 +1,4 @@
-//! Store errors: throttling, lost answers, unavailability.
+//! Store errors: throttling, lost responses, and unavailability.
 
 use lambda_once::{
     ErrorKind,
@@ -48,7 +48,7 @@ async fn a_dead_store_fails_the_invocation_of_a_fifo_queue_as_well() {
     let error = deliver(fifo(["A", "B", "C"].map(|key| ("group", order(key))))).await.unwrap_err();
     assert!(error.message().starts_with("the store decided none of the batch's 3 records: claim (table): "), "{error}");
     world.store.heal();
-    // Messages behind one that failed by itself.
+    // Messages behind one that failed itself.
     deliver(fifo([("group", work("D", "transient", 0)), ("group", order("E"))])).await.unwrap();
 }
 
@@ -150,7 +150,7 @@ async fn an_outcome_waiting_behind_a_hung_call_is_sent_at_the_stop_point() {
     let event = batch([work("A", "succeed", 10), work("B", "succeed", 20)]);
     assert!(invoke(&service, event, world.left(seconds(10))).await.unwrap().is_empty());
     assert!(began.elapsed() < seconds(10), "{:?}", began.elapsed());
-    // B waits behind A for three seconds, as long as a call may be silent; then both are sent again until the end.
+    // B waits behind A for three seconds, the timeout of a call. Then both are repeated until the end.
     assert_eq!(world.calls(Call::Settle)[..3], [1, 1, 1]);
 }
 
@@ -160,7 +160,7 @@ async fn settles_that_are_sent_again_end_in_time() {
         let world = World::with(|builder| builder.reserve(millis(500)));
         world.store.always(Call::Settle, Fault::Throttled);
         let began = tokio::time::Instant::now();
-        // Settling ends at 9.75 s, the invocation at 10 s.
+        // Settling ends at 9.75 s, and the invocation at 10 s.
         let service = world.service();
         let invocation = invoke(&service, batch([work("A", "succeed", 9_490)]), world.left(seconds(10)));
         let silence = async {

@@ -1,4 +1,4 @@
-//! Each record has its own verdict, and the answer names exactly those that must come again.
+//! Verdicts of single records. The response contains exactly those that must be redelivered.
 
 use lambda_once::{
     AfterUnknown, BoxError, ErrorKind, Failure, Key, OnPanic, PermanentFailures, Verdict,
@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use crate::world::{World, batch, ids, invoke, order, orders, seconds, work};
 
-/// The answer as Lambda gets it, byte for byte.
+/// Returns the response as Lambda gets it, byte for byte.
 async fn answer(world: &World, bodies: Vec<serde_json::Value>) -> String {
     let event = LambdaEvent::new(batch(bodies), world.left(seconds(60)));
     serde_json::to_string(&world.service().call(event).await.unwrap()).unwrap()
@@ -51,7 +51,7 @@ async fn failures_are_listed_in_event_order_however_late_they_fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_failed_for_now_is_reported_and_runs_again() {
+async fn a_transient_failure_is_reported_and_runs_again() {
     let world = World::new();
     assert_eq!(world.deliver([work("A", "transient once", 0)]).await, ["m0"]);
     assert_eq!(world.status("A").await, None);
@@ -74,7 +74,7 @@ async fn after_an_unknown_outcome_the_claim_is_kept_until_its_lease_ends() {
     }
 }
 
-/// What a handler of the user's says, in a type of the user's.
+/// A verdict of the user's handler, in a user-defined type.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?}")]
 struct Said(Verdict);
@@ -87,7 +87,7 @@ fn said(act: &str) -> Said {
     })
 }
 
-/// `A` fails for good, `B` for now, and of `C` nobody knows.
+/// Returns bodies of which `A` fails permanently, `B` temporarily, and `C` with an unknown outcome.
 fn failing() -> [serde_json::Value; 3] {
     [("A", "permanent"), ("B", "transient"), ("C", "unknown")].map(|(key, act)| work(key, act, 0))
 }

@@ -23,7 +23,7 @@ const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The new visibility timeouts of all messages, by receipt handle, after a look at the form of the requests.
+/// Returns the new visibility timeouts of all messages by receipt handle, after a check of the requests' form.
 fn changes(server: &Server) -> BTreeMap<String, u64> {
     let mut changes = BTreeMap::new();
     for body in server.bodies(OPERATION) {
@@ -44,7 +44,7 @@ fn change(id: &str, seconds: u64) -> (String, u64) {
     (format!("receipt of {id}"), seconds)
 }
 
-/// What is changed after these messages, with a base of one second.
+/// Returns the changes after these messages, with a base of one second.
 async fn changes_after(function: &Function, messages: impl IntoIterator<Item = Value>) -> BTreeMap<String, u64> {
     let server = Server::start().await;
     let backoff = VisibilityBackoff::new(server.client().await).base(seconds(1));
@@ -73,7 +73,7 @@ async fn the_clients_endpoint_is_told_the_queue_and_each_failed_message() {
     assert_eq!(reported(&processed), ["m1"]);
     let call = server.calls().pop().unwrap();
     assert_eq!((&*call.operation, &*call.path, &*call.host), (OPERATION, "/", server.address()));
-    // Ten seconds, the margin of one, the millisecond after that, and one more second; rounded up.
+    // Ten seconds, the margin of one, the millisecond after that, and one more second, rounded up.
     let entry = json!({ "Id": "0", "ReceiptHandle": "receipt of m1", "VisibilityTimeout": 13 });
     assert_eq!(call.body, json!({ "QueueUrl": URL, "Entries": [entry] }));
 }
@@ -94,7 +94,7 @@ async fn a_message_with_several_records_that_failed_is_delayed_once() {
 }
 
 #[tokio::test]
-async fn what_is_in_progress_elsewhere_comes_back_when_that_is_over() {
+async fn a_record_in_progress_elsewhere_is_redelivered_after_its_lease() {
     for (left, time) in [(Duration::ZERO, 3), (Duration::from_millis(999), 3), (seconds(1), 4), (seconds(900), 903)] {
         let function = Function::new();
         function.hold("m0", left);
@@ -118,7 +118,7 @@ async fn a_transient_failure_comes_back_after_a_random_part_of_a_doubling_time()
         assert_eq!(changes.len(), 100);
         let times: Vec<u64> = changes.into_values().collect();
         assert!(times.iter().all(|time| *time <= ceiling), "{times:?} of {ceiling}");
-        // Each half is missed by all of a hundred once in 2^99 runs.
+        // The probability that all of a hundred miss one half is 2^-99.
         assert!(times.iter().any(|time| *time > ceiling / 2), "{times:?} of {ceiling}");
         assert!(times.iter().any(|time| *time <= ceiling / 2), "{times:?} of {ceiling}");
     }
@@ -137,18 +137,19 @@ async fn the_defaults_are_five_seconds_and_a_quarter_of_an_hour() {
 }
 
 #[tokio::test]
-async fn what_may_have_taken_effect_comes_back_when_its_claim_has_ended() {
+async fn a_record_that_may_have_taken_effect_is_redelivered_after_its_claim() {
     for act in ["unknown", "panic"] {
         let function = Function::new();
         let changes = changes_after(&function, [message(ARN, "m0", act), message(ARN, "m1", "transient")]).await;
-        // The minute of the invocation, the second after it, the margin, the millisecond after that, and one more second.
+        // The minute of the invocation, the second after it, the margin, the millisecond after that, and one more
+        // second.
         assert_eq!(changes["receipt of m0"], 64, "{act}");
         assert!(changes["receipt of m1"] <= 2);
     }
 }
 
 #[tokio::test]
-async fn what_lost_its_lease_comes_back_when_the_lease_of_the_other_has_ended() {
+async fn a_record_that_lost_its_lease_is_redelivered_after_the_other_lease() {
     let (function, server) = (Arc::new(Function::new()), Server::start().await);
     let stolen = Arc::clone(&function);
     let service = function.once.sqs(Key::pointer("/id"), move |_: Value| {
@@ -279,7 +280,7 @@ async fn a_message_blocked_in_a_group_comes_back_with_the_one_before_it() {
 }
 
 #[tokio::test]
-async fn what_waited_for_a_duplicate_in_another_group_comes_back_with_that() {
+async fn a_record_that_waited_for_a_duplicate_is_redelivered_with_it() {
     let function = Function::new();
     function.hold("c0", seconds(600));
     let mut twin = message("", "twin", "");
@@ -296,8 +297,8 @@ async fn what_waited_for_a_duplicate_in_another_group_comes_back_with_that() {
     assert_eq!(changes, expected.map(|(id, time)| change(id, time)).into());
 }
 
-/// What is changed after two messages of the groups `a` and `b` that do this, one behind the first of them and one of another
-/// group, of which the last two are not started as the batch is stopped.
+/// Returns the changes after two messages with these acts in the groups `a` and `b`, one behind the first of them, and
+/// one of another group. The last two are not started, because the batch is stopped.
 async fn changes_after_a_stop(acts: [&str; 2], at_once: usize) -> BTreeMap<String, u64> {
     let (function, server) = (Function::new(), Server::start().await);
     let backoff = VisibilityBackoff::new(server.client().await).base(seconds(1));

@@ -1,4 +1,4 @@
-//! A function with a handler that does what its messages say.
+//! A function with a handler that performs the acts in its messages.
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use lambda_once::{
@@ -17,7 +17,7 @@ use crate::sqs_client::clock::FUTURE;
 pub(crate) const ARN: &str = "arn:aws:sqs:us-east-1:123456789012:orders";
 pub(crate) const URL: &str = "https://sqs.us-east-1.amazonaws.com/123456789012/orders";
 
-/// A message of the queue with this ARN, in its first delivery, with a key and a receipt handle of its own.
+/// Returns a message of the queue with this ARN, on its first delivery, with a separate key and receipt handle.
 pub(crate) fn message(arn: &str, id: &str, act: &str) -> Value {
     json!({
         "messageId": id,
@@ -35,7 +35,7 @@ pub(crate) fn event(messages: impl IntoIterator<Item = Value>) -> SqsEvent {
     serde_json::from_value(json!({ "Records": messages })).unwrap()
 }
 
-/// The ids of the messages that the answer names.
+/// Returns the ids of the messages in the response.
 pub(crate) fn reported(processed: &Processed<SqsBatchResponse>) -> Vec<String> {
     let response = processed.response.as_ref().unwrap();
     response.batch_item_failures.iter().map(|failure| failure.item_identifier.clone()).collect()
@@ -59,7 +59,7 @@ impl Function {
 
     pub(crate) fn service(&self) -> BatchService<Sqs, impl Handler<Value, (Value,)> + use<>, Value, (Value,)> {
         self.once.sqs(Key::pointer("/id"), |order: Value| async move {
-            // Those that run side by side have begun before the first of them ends.
+            // Concurrent handlers have begun before the first of them ends.
             tokio::task::yield_now().await;
             let error = || Err::<(), _>(std::io::Error::other("the shop is closed"));
             match order["act"].as_str().unwrap_or_default() {
@@ -73,7 +73,7 @@ impl Function {
         })
     }
 
-    /// Puts a claim of another invocation, with this much of its lease left.
+    /// Stores a claim of another invocation, with this much of its lease left.
     pub(crate) fn hold(&self, id: &str, left: Duration) {
         let record = Record {
             attempt: 1,
@@ -84,7 +84,7 @@ impl Function {
         self.memory.insert(self.once.key_hash("sqs", id).unwrap(), record);
     }
 
-    /// The context of an invocation that has a minute left.
+    /// Returns the context of an invocation with a minute left.
     pub(crate) fn context(&self) -> Context {
         let mut context = Context::default();
         context.deadline = self.clock.now().after(Duration::from_secs(60)).as_millis();

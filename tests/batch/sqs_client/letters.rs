@@ -1,4 +1,4 @@
-//! Dead letters in a queue.
+//! Dead letters that are sent to a queue.
 
 use std::{
     borrow::Cow,
@@ -24,7 +24,7 @@ use crate::sqs_client::{
 const DEAD: &str = "https://sqs.us-east-1.amazonaws.com/123456789012/dead";
 const DEAD_FIFO: &str = "https://sqs.us-east-1.amazonaws.com/123456789012/dead.fifo";
 
-/// What is sent of this message to the queue at this URL, and whether the message is reported.
+/// Returns the requests to the queue at this URL for this message, and whether the message is reported.
 async fn sent_to(url: &str, server: &Server, message: Value) -> (Vec<Value>, bool) {
     let function = Function::new();
     let service = function.service().dead_letters(SqsDeadLetters::new(server.client().await, url));
@@ -32,7 +32,7 @@ async fn sent_to(url: &str, server: &Server, message: Value) -> (Vec<Value>, boo
     (server.bodies("SendMessage"), is_reported)
 }
 
-/// What is sent of this message, which is acknowledged.
+/// Returns the request for this message, which is acknowledged.
 async fn sent(message: Value) -> Value {
     let (mut sent, is_reported) = sent_to(DEAD, &Server::start().await, message).await;
     assert_eq!((sent.len(), is_reported), (1, false));
@@ -43,7 +43,7 @@ fn string(text: &str) -> Value {
     json!({ "DataType": "String", "StringValue": text })
 }
 
-/// The texts of the attributes, all of type String.
+/// Returns the values of the attributes, all of type String.
 fn attributes(sent: &Value) -> BTreeMap<String, String> {
     let attributes = sent["MessageAttributes"].as_object().unwrap().iter();
     let text = |(name, value): (&String, &Value)| {
@@ -169,7 +169,7 @@ async fn a_body_that_a_message_cannot_hold_is_sent_in_base64() {
     }
 }
 
-/// Records of bytes, from somewhere else. All have this id, and are numbered.
+/// A custom source of byte records. All have this id, and are numbered.
 #[derive(Clone, Debug)]
 struct Elsewhere(&'static str, Arc<AtomicUsize>);
 
@@ -203,13 +203,13 @@ impl Source for Elsewhere {
     }
 }
 
-/// What is sent to the queue at this URL of records with this id and these bodies, none of which can be decoded.
+/// Returns the requests to the queue at this URL for records with this id and these bodies, which cannot be decoded.
 async fn sent_from_elsewhere(url: &str, id: &'static str, bodies: &[&[u8]]) -> Vec<Value> {
     let decode = |_: &Vec<u8>| Err::<(), _>("no".into());
     refused_elsewhere(url, Elsewhere(id, Arc::default()), decode, bodies).await
 }
 
-/// The same of records that are told apart by a header, and fail for good.
+/// Returns the requests for records that are distinguished by a header, and fail permanently.
 async fn failed_elsewhere(url: &str, id: &'static str, bodies: &[&[u8]]) -> Vec<Value> {
     refused_elsewhere(url, Elsewhere(id, Arc::default()), |_: &Vec<u8>| Ok(()), bodies).await
 }
@@ -235,14 +235,14 @@ async fn records_of_other_sources_are_sent_too() {
     assert_eq!(letter["MessageBody"], "/wA=");
     let attributes = attributes(&letter);
     assert_eq!(attributes["control"], "a\u{fffd}b");
-    // Of several headers with one name the last counts, and they take the room of one.
+    // Of several headers with one name, only the last one counts and takes space.
     assert_eq!((&*attributes["tenant"], &*attributes["trace"]), ("19", "t-1"));
     assert!(!attributes.contains_key("empty") && !attributes.contains_key("lambda-once.source"));
 }
 
 #[tokio::test]
 async fn in_a_fifo_queue_dlq_messages_of_other_records_are_no_duplicates() {
-    // Nobody need set an id, or another one for each message: publishers to RabbitMQ, for instance.
+    // Ids are optional and may repeat, for example those of publishers to RabbitMQ.
     for (id, bodies) in [("r", ["a", "b"]), ("", ["a", "b"]), ("", ["a", "a"])] {
         let letters = sent_from_elsewhere(DEAD_FIFO, id, &bodies.map(str::as_bytes)).await;
         let [first, second] = [0, 1].map(|i| letters[i]["MessageDeduplicationId"].as_str().unwrap());

@@ -1,4 +1,4 @@
-//! What the clients of SQS send, byte by byte: the real SDK against a server that speaks SQS's JSON protocol.
+//! The bytes that the SQS clients send: the real SDK against a server with SQS's JSON protocol.
 
 mod backoff;
 use crate::support::{clock, collector};

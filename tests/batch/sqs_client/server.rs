@@ -1,4 +1,4 @@
-//! An HTTP/1.1 server that answers as SQS does, and remembers what it was sent.
+//! An HTTP/1.1 server that responds like SQS and records its requests.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinSet};
 
-/// A request, as it arrived.
+/// A received request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Call {
     pub(crate) operation: String,
@@ -26,7 +26,7 @@ pub(crate) struct Call {
     pub(crate) body: Value,
 }
 
-/// A running server; it stops, and closes its connections, when dropped.
+/// A running server. It stops and closes its connections when dropped.
 pub(crate) struct Server {
     address: String,
     state: Arc<Mutex<State>>,
@@ -49,12 +49,12 @@ impl Server {
         Self { address, state, _tasks: tasks }
     }
 
-    /// Host and port.
+    /// Returns the host and the port.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// A client that has this server as its endpoint, and sends nothing twice.
+    /// Returns a client with this server as its endpoint, without retries.
     pub(crate) async fn client(&self) -> Client {
         let config = aws_config::defaults(BehaviorVersion::v2026_01_12())
             .http_client(aws_smithy_http_client::Builder::new().build_http())
@@ -67,22 +67,22 @@ impl Server {
         Client::new(&config)
     }
 
-    /// Answers the next request that has no answer yet in this way.
+    /// Sets the response to the next request without one.
     pub(crate) fn answer(&self, status: u16, body: Value) {
         self.state.lock().unwrap().answers.push_back((status, body));
     }
 
-    /// Answers it as SQS does where a permission is missing.
+    /// Responds like SQS if a permission is missing.
     pub(crate) fn deny(&self) {
         self.answer(403, json!({ "__type": "com.amazon.coral.service#AccessDenied", "message": "not for you" }));
     }
 
-    /// What was sent since it was asked last, in order.
+    /// Returns the requests since the previous call, in order.
     pub(crate) fn calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.state.lock().unwrap().calls)
     }
 
-    /// The bodies of what was sent, all of it for this operation.
+    /// Returns the bodies of the requests, which must all be for this operation.
     pub(crate) fn bodies(&self, operation: &str) -> Vec<Value> {
         let body = |call: Call| {
             assert_eq!(call.operation, operation);

@@ -1,4 +1,4 @@
-//! The assertion fails where it should, and says why.
+//! Assertions that fail, and their messages.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -23,7 +23,7 @@ async fn refuse(_: Value) -> Result<(), Failure> {
     Err(Failure::permanent("there is no such shop"))
 }
 
-/// What the assertion says as it fails.
+/// Returns the message of the failing assertion.
 fn complaint<R>(deliveries: &Deliveries<R>) -> String {
     let panic = catch_unwind(AssertUnwindSafe(|| deliveries.assert_once())).unwrap_err();
     panic.downcast_ref::<String>().unwrap().clone()

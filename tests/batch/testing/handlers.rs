@@ -1,4 +1,4 @@
-//! Handlers that are called by themselves.
+//! Handlers that are called directly.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use lambda_once::{
     testing::{self, TIME_LEFT, TokioClock},
 };
 
-/// What a handler may want to know.
+/// Returns parts of the handler's context.
 async fn handle(_: (), context: RecordContext) -> Result<(String, bool, Duration), Failure> {
     let left = context.stop_point().since(TokioClock.now());
     Ok((context.record().message_id().to_owned(), context.took_over(), left))

@@ -1,4 +1,4 @@
-//! A handler that remembers what it was given.
+//! A handler that records its inputs.
 
 use std::sync::{Arc, Mutex};
 

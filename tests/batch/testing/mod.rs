@@ -1,4 +1,4 @@
-//! What the feature `testing` promises, used as a test of a function would use it.
+//! The feature `testing`, used like in a test of a function.
 
 mod assertions;
 mod brokers;

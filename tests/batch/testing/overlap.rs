@@ -1,4 +1,4 @@
-//! The same event in two invocations at once.
+//! The same event in two concurrent invocations.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -19,7 +19,7 @@ use serde_json::Value;
 const EXECUTED: Result<OutcomeKind, lambda_once::ErrorKind> = Ok(OutcomeKind::Executed);
 const IN_PROGRESS: Result<OutcomeKind, lambda_once::ErrorKind> = Ok(OutcomeKind::InProgress);
 
-/// Takes this long, and counts its runs.
+/// Returns a handler that takes this long and counts its runs.
 fn handler(runs: &Arc<AtomicUsize>, time: Duration) -> impl Handler<Value, (Value,)> + use<> {
     let runs = Arc::clone(runs);
     move |_: Value| {
@@ -59,7 +59,7 @@ async fn a_large_batch_runs_once_between_two_deliveries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_behind_a_record_in_progress_comes_again() {
+async fn a_record_behind_one_in_progress_is_redelivered() {
     let runs = Arc::default();
     let service = testing::engine().sqs(Key::message_id(), handler(&runs, Duration::from_millis(5)));
     let batch = sqs::fifo([testing::record("a"), testing::record("b"), testing::record("c")]);

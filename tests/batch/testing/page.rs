@@ -1,11 +1,11 @@
-//! The examples of `docs/testing.md` that use the feature, as they stand there.
+//! The examples of the pages about testing that use the feature, verbatim.
 
 #[test]
-fn the_examples_are_those_of_the_page() {
+fn the_examples_are_those_of_the_pages() {
     let lines = |text: &str| text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n");
     let here = lines(include_str!("page.rs"));
-    let page = include_str!("../../../docs/testing.md");
-    let blocks = page.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let pages = concat!(include_str!("../../../docs/recipes.md"), include_str!("../../../docs/internals/testing.md"));
+    let blocks = pages.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next());
     let examples: Vec<&str> = blocks.filter(|block| block.contains("testing::")).collect();
     assert_eq!(examples.len(), 7);
     for example in examples {
@@ -100,9 +100,9 @@ mod time {
     use lambda_once::{Failure, Key, OutcomeKind, testing::{self, TIME_LEFT, sqs}};
 
     #[tokio::test(start_paused = true)]
-    async fn an_order_that_left_no_outcome_is_taken_over_after_its_lease() {
-        let once = testing::engine().named("orders"); // two services of one name share their records
-        let lose = once.sqs(Key::message_id(), |_: u32| async { Err::<(), _>(Failure::unknown("no answer")) });
+    async fn an_order_without_an_outcome_is_taken_over_after_its_lease() {
+        let once = testing::engine().named("orders"); // two services with one name share their records
+        let lose = once.sqs(Key::message_id(), |_: u32| async { Err::<(), _>(Failure::unknown("no response")) });
         let book = once.sqs(Key::message_id(), |_: u32| async { Ok::<_, Failure>(()) });
         let batch = sqs::batch([testing::record(&7)]);
 
@@ -121,13 +121,13 @@ mod requests {
     use tower::{Layer, ServiceExt};
 
     #[tokio::test]
-    async fn a_request_that_is_sent_again_gets_the_first_answer() {
+    async fn a_repeated_request_gets_the_first_response() {
         let charge = service_fn(|_: Request| async { Ok::<_, lambda_http::Error>(Response::new(Body::from("charged"))) });
         let service = IdempotencyKeyLayer::new(testing::engine(), Caller::authorizer().or_anonymous()).layer(charge);
         for replayed in [false, true] {
             let request = http::Request::post("/charges").header("idempotency-key", "k-1").body(Body::Empty).unwrap();
-            let answer = service.clone().oneshot(request).await.unwrap();
-            assert_eq!(answer.headers().contains_key("idempotency-replayed"), replayed);
+            let response = service.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.headers().contains_key("idempotency-replayed"), replayed);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! SQS, and what holds for all batches.
+//! SQS, and the parts that are common to all batches.
 
 use lambda_once::{
     ErrorKind, Failure, Key, OutcomeKind,
@@ -20,7 +20,7 @@ async fn a_test_that_a_handler_is_safe_to_deliver_again_is_three_lines() {
     testing::deliver_twice(&service, &batch).await.assert_once();
 }
 
-/// Runs the test above where the protection is switched off.
+/// Runs the test above with the protection switched off.
 #[test]
 fn the_engine_protects_whatever_the_environment_says() {
     let test = "testing::queues::a_test_that_a_handler_is_safe_to_deliver_again_is_three_lines";
@@ -118,7 +118,7 @@ async fn a_deduplication_id_stands_for_a_message_of_its_queue_and_group() {
         testing::record(&group).attribute("MessageGroupId", group).attribute("MessageDeduplicationId", "d")
     };
     let other = "arn:aws:sqs:us-east-1:123456789012:others.fifo";
-    // With `DeduplicationScope: messageGroup` SQS delivers all of these.
+    // With `DeduplicationScope: messageGroup`, SQS delivers all of these.
     for batch in [sqs::fifo([message("a"), message("b")]), sqs::fifo([message("a"), message("b")]).source(other)] {
         for expected in [OutcomeKind::Executed, OutcomeKind::Replayed] {
             assert_eq!(testing::deliver(&service, &batch).await.outcomes(), [Ok(expected), Ok(expected)]);

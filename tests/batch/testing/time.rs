@@ -1,4 +1,4 @@
-//! Time, as the engine of tests sees it.
+//! Time in the test engine.
 
 use std::time::Duration;
 

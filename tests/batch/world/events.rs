@@ -1,4 +1,4 @@
-//! Events as the bytes that Lambda sends, and answers as those that it gets.
+//! Events and responses as Lambda's bytes.
 
 use std::{fmt::Display, time::Duration};
 
@@ -10,7 +10,7 @@ use tower_service::Service;
 
 use super::{World, seconds};
 
-/// The answer that says that nothing failed.
+/// The response without failures.
 pub(crate) const ALL_DONE: &str = r#"{"batchItemFailures":[]}"#;
 
 pub(crate) fn base64(bytes: impl AsRef<[u8]>) -> String {
@@ -23,7 +23,7 @@ pub(crate) trait Function<E>: Service<LambdaEvent<E>, Error = Error, Response: S
 impl<E, S: Service<LambdaEvent<E>, Error = Error, Response: Serialize> + Clone> Function<E> for S {}
 
 impl World {
-    /// One invocation that has this much time left, from the bytes that Lambda sends to those that it gets.
+    /// Invokes a function with this much time left, from Lambda's bytes to the bytes of the response.
     pub(crate) async fn invoke<E: DeserializeOwned>(
         &self,
         service: &impl Function<E>,
@@ -35,17 +35,17 @@ impl World {
         Ok(serde_json::to_string(&answer).unwrap())
     }
 
-    /// The answer to one invocation with a minute left.
+    /// Returns the response of one invocation with a minute left.
     pub(crate) async fn answer<E: DeserializeOwned>(&self, service: &impl Function<E>, event: &impl Display) -> String {
         self.invoke(service, event, seconds(60)).await.unwrap()
     }
 
-    /// The error of one invocation with a minute left.
+    /// Returns the error of one invocation with a minute left.
     pub(crate) async fn fail<E: DeserializeOwned>(&self, service: &impl Function<E>, event: &impl Display) -> Error {
         self.invoke(service, event, seconds(60)).await.unwrap_err()
     }
 
-    /// Two invocations, the first of which is cancelled and leaves a claim behind: the second one waits until that is over.
+    /// Invokes a function twice. The first invocation is cancelled and leaves a claim, which the second one waits for.
     pub(crate) async fn answer_after_a_cut_off<E: DeserializeOwned>(
         &self,
         service: &impl Function<E>,
@@ -58,7 +58,7 @@ impl World {
         assert!(began.elapsed() >= seconds(12) && began.elapsed() < seconds(13), "{:?}", began.elapsed());
     }
 
-    /// The message of an event that is refused: nothing of it was claimed, and nothing ran.
+    /// Returns the error message for a refused event, of which nothing was claimed and nothing ran.
     pub(crate) async fn refuse<E: DeserializeOwned>(&self, service: &impl Function<E>, event: &impl Display) -> String {
         let error = self.fail(service, event).await;
         assert_eq!(error.kind(), ErrorKind::Event, "{error}");
@@ -68,13 +68,13 @@ impl World {
     }
 }
 
-/// Reads an event as `lambda_runtime` does, or says why it cannot be read.
+/// Reads an event as `lambda_runtime` does, or returns the reason why it cannot be read.
 pub(crate) fn parse<E: DeserializeOwned>(event: &str) -> Result<E, String> {
     let reader = &mut serde_json::Deserializer::from_slice(event.as_bytes());
     serde_path_to_error::deserialize(reader).map_err(|error| error.to_string())
 }
 
-/// The error of an event that cannot be read.
+/// Returns the error for an event that cannot be read.
 pub(crate) fn unreadable<E: DeserializeOwned>(event: &impl Display) -> String {
     match parse::<E>(&event.to_string()) {
         Ok(_) => panic!("it can be read: {event}"),

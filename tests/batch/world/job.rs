@@ -1,4 +1,4 @@
-//! The handler of the tests: each payload says what it is to do.
+//! The handler of the tests, whose payloads specify its behavior.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{journal::Journal, millis};
 
-/// What the handler is told to do.
+/// The payload of the handler.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Job {
     pub(crate) order_id: String,
@@ -16,32 +16,32 @@ pub(crate) struct Job {
     pub(crate) ms: u64,
 }
 
-/// A payload: work for `ms` milliseconds, then do `act`.
+/// Returns a payload: work for `ms` milliseconds, then do `act`.
 pub(crate) fn work(key: &str, act: &str, ms: u64) -> Value {
     json!({ "order_id": key, "act": act, "ms": ms })
 }
 
-/// A payload whose handler succeeds at once.
+/// Returns a payload whose handler succeeds immediately.
 pub(crate) fn order(key: &str) -> Value {
     work(key, "succeed", 0)
 }
 
-/// `n` orders with keys of their own.
+/// Returns `n` orders with distinct keys.
 pub(crate) fn orders(n: usize, act: &str, ms: u64) -> Vec<Value> {
     (0..n).map(|i| work(&format!("order-{i}"), act, ms)).collect()
 }
 
-/// An order for each act, with keys of their own.
+/// Returns an order for each act, with distinct keys.
 pub(crate) fn jobs(acts: &[(&str, u64)]) -> Vec<Value> {
     acts.iter().enumerate().map(|(i, (act, ms))| work(&format!("order-{i}"), act, *ms)).collect()
 }
 
-/// A panic, without its lines on standard error.
+/// Panics without output on standard error.
 pub(super) fn burn() -> ! {
     std::panic::resume_unwind(Box::new("the shop is on fire"))
 }
 
-/// The handler. `block` lets time pass without yielding.
+/// Performs a job. `block` lets time pass without yielding.
 pub(super) async fn perform(
     journal: Journal,
     block: fn(Duration),

@@ -1,4 +1,4 @@
-//! One list of what handlers do and what reaches the store, and what follows from it.
+//! One list of the events of handlers and of the store, with queries on it.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,12 +13,12 @@ use tokio::sync::Notify;
 
 use crate::support::clock::TokioClock;
 
-/// What happened.
+/// An event of a handler or of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A call that claims so many keys was sent.
+    /// A call that claims this many keys was sent.
     ClaimsSent(usize),
-    /// The key is among those of the last one.
+    /// The key is in the last claim call.
     Claiming(KeyHash),
     /// The store granted a claim.
     Granted(KeyHash),
@@ -34,22 +34,22 @@ pub(crate) enum Event {
     SettlesArrived,
     /// The store recorded an outcome.
     Recorded(KeyHash),
-    /// The store was asked to free a key.
+    /// The store received a release of the key.
     Released(KeyHash),
-    /// A call that reads so many keys reached the store.
+    /// A call that reads this many keys reached the store.
     ReadArrived(usize),
-    /// The caller of a read has its answer.
+    /// A read returned to its caller.
     ReadAnswered,
 }
 
-/// What a handler did.
+/// A run of a handler.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) key: String,
     pub(crate) began: Timestamp,
-    /// When it returned, panicked or was dropped.
+    /// The time at which it returned, panicked or was dropped.
     pub(crate) ended: Option<Timestamp>,
-    /// Whether it came to its last line.
+    /// Whether it reached its last line.
     pub(crate) succeeded: bool,
 }
 
@@ -62,7 +62,7 @@ struct State {
     is_dead: bool,
 }
 
-/// The list, and whether the execution environment is dead: from then on nothing reaches the store. Clones share both.
+/// The list, and whether the execution environment is dead, after which nothing reaches the store. Clones share both.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     clock: TokioClock,
@@ -79,12 +79,12 @@ impl Journal {
         self.state.lock().unwrap().events.push((self.clock.now(), event));
     }
 
-    /// A handler that is not the world's own has run.
+    /// Records a run of another handler than the world's own.
     pub(crate) fn ran(&self, key: impl AsRef<str>) {
         drop(self.begin(key.as_ref(), None));
     }
 
-    /// A handler begins. Its end is noted when this is dropped.
+    /// Records the beginning of a handler, and its end when the returned value is dropped.
     pub(super) fn begin(&self, key: &str, hash: Option<KeyHash>) -> Running {
         let mut state = self.state.lock().unwrap();
         let began = self.clock.now();
@@ -99,7 +99,7 @@ impl Journal {
         self.state.lock().unwrap().runs.clone()
     }
 
-    /// The keys whose handlers were started, in the order of their start.
+    /// Returns the keys whose handlers were started, in order.
     pub(crate) fn keys(&self) -> Vec<String> {
         self.runs().into_iter().map(|run| run.key).collect()
     }
@@ -115,34 +115,34 @@ impl Journal {
         self.state.lock().unwrap().most_at_once
     }
 
-    /// What happened so far, and when.
+    /// Returns the events so far, with their times.
     pub(crate) fn timed(&self) -> Vec<(Timestamp, Event)> {
         self.state.lock().unwrap().events.clone()
     }
 
-    /// What happened so far.
+    /// Returns the events so far.
     pub(crate) fn events(&self) -> Vec<Event> {
         self.timed().into_iter().map(|(_, event)| event).collect()
     }
 
-    /// How often something of this kind happened.
+    /// Returns the number of matching events.
     pub(crate) fn count(&self, is_meant: impl Fn(Event) -> bool) -> usize {
         self.events().into_iter().filter(|event| is_meant(*event)).count()
     }
 
-    /// When handlers began.
+    /// Returns the times at which handlers began.
     pub(crate) fn beginnings(&self) -> Vec<Timestamp> {
         let began = |(at, event)| matches!(event, Event::Began(_)).then_some(at);
         self.timed().into_iter().filter_map(began).collect()
     }
 
-    /// The keys that were ever claimed.
+    /// Returns all keys that were ever claimed.
     pub(crate) fn claimed(&self) -> BTreeSet<KeyHash> {
         let claimed = |event| if let Event::Claiming(key) = event { Some(key) } else { None };
         self.events().into_iter().filter_map(claimed).collect()
     }
 
-    /// After each event, how many claims were held.
+    /// Returns the number of held claims after each event.
     fn held_over_time(&self) -> Vec<usize> {
         let mut held = BTreeSet::new();
         let after = |event| {
@@ -156,17 +156,17 @@ impl Journal {
         self.events().into_iter().map(after).collect()
     }
 
-    /// How many claims are held now.
+    /// Returns the number of claims that are held now.
     pub(crate) fn held(&self) -> usize {
         self.held_over_time().pop().unwrap_or(0)
     }
 
-    /// The most claims that were held at the same time.
+    /// Returns the maximum number of claims that were held at the same time.
     pub(crate) fn most_held(&self) -> usize {
         self.held_over_time().into_iter().max().unwrap_or(0)
     }
 
-    /// The most claims that were granted at the same time whose handlers had not ended.
+    /// Returns the maximum number of granted claims at the same time whose handlers had not ended.
     pub(crate) fn most_open(&self) -> usize {
         let (mut open, mut most) = (0_usize, 0);
         for event in self.events() {
@@ -180,12 +180,12 @@ impl Journal {
         most
     }
 
-    /// How many releases were asked for.
+    /// Returns the number of requested releases.
     pub(crate) fn releases(&self) -> usize {
         self.count(|event| matches!(event, Event::Released(_)))
     }
 
-    /// For each handler as it began: how many had returned before it whose outcomes the store had not recorded.
+    /// Returns for each handler the number of earlier runs that had returned, but were not recorded, when it began.
     pub(crate) fn unrecorded_at_each_beginning(&self) -> Vec<usize> {
         let mut unrecorded = 0;
         let mut lost = Vec::new();
@@ -200,8 +200,8 @@ impl Journal {
         lost
     }
 
-    /// The most claims that stood at one time without their handlers having begun. Those sent before `from` events had
-    /// happened do not count.
+    /// Returns the maximum number of claims at the same time whose handlers had not begun, without those sent in the
+    /// first `from` events.
     pub(crate) fn most_unbegun_since(&self, from: usize) -> usize {
         let (mut sent, mut unbegun, mut most) = (Vec::new(), Vec::new(), 0);
         for event in self.events().into_iter().skip(from) {
@@ -216,7 +216,7 @@ impl Journal {
         most
     }
 
-    /// How many keys each claim call had, of those sent after `from` events had happened.
+    /// Returns the number of keys in each claim call sent after the first `from` events.
     pub(crate) fn claim_calls_since(&self, from: usize) -> Vec<usize> {
         let sent = |event| if let Event::ClaimsSent(keys) = event { Some(keys) } else { None };
         self.events().into_iter().skip(from).filter_map(sent).collect()
@@ -226,7 +226,7 @@ impl Journal {
         self.state.lock().unwrap().is_dead
     }
 
-    /// The execution environment will die in the middle of this run, counted from 0 over all invocations: when it has blocked its thread.
+    /// Lets the execution environment die when this run, counted from 0 over all invocations, has blocked its thread.
     pub(super) fn die_in(&self, run: usize) {
         self.state.lock().unwrap().dies_in = Some(run);
     }
@@ -236,14 +236,14 @@ impl Journal {
         self.died.notified().await;
     }
 
-    /// Another execution environment takes the place of the dead one.
+    /// Replaces the dead execution environment.
     pub(super) fn revive(&self) {
         let mut state = self.state.lock().unwrap();
         (state.dies_in, state.is_dead) = (None, false);
     }
 }
 
-/// A run under way; its end is noted however it ends.
+/// A run in progress, whose end is recorded in every case.
 pub(super) struct Running {
     journal: Journal,
     index: usize,
@@ -251,7 +251,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// It has blocked its thread. If it is the run to die in, the execution environment dies.
+    /// Records that it has blocked its thread, and lets the execution environment die in the chosen run.
     pub(super) fn blocked(&self) {
         if let Some(hash) = self.hash {
             self.journal.note(Event::Blocked(hash));
@@ -263,7 +263,7 @@ impl Running {
         }
     }
 
-    /// It comes to its last line.
+    /// Records that it has reached its last line.
     pub(super) fn succeeded(&self) {
         if let Some(hash) = self.hash {
             self.journal.note(Event::Returned(hash));

@@ -1,4 +1,4 @@
-//! A store, an engine on it, and handlers that do what their payloads say: the world of most tests of batches.
+//! The world of most batch tests: a store, an engine on it, and handlers whose payloads specify their behavior.
 
 mod events;
 mod job;
@@ -27,7 +27,7 @@ pub(crate) use self::{
     queue::{batch, event, fifo, ids, invoke, message, reported},
     recorder::{Latency, Recorder},
 };
-/// When every test begins.
+/// The time at which every test begins.
 pub(crate) use crate::support::clock::FUTURE as START;
 use crate::support::clock::{TokioClock, block};
 
@@ -39,13 +39,13 @@ pub(crate) const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What the store is like.
+/// The properties of the store.
 pub(crate) struct Backing {
-    /// How many requests it takes in a call.
+    /// The maximum number of requests in a call.
     pub(crate) batch: usize,
-    /// The network to it; without one it answers in the first poll.
+    /// The network to it. Without one, it responds in the first poll.
     pub(crate) latency: Option<Latency>,
-    /// Which faults it has, and how often.
+    /// Its faults, with their rates.
     pub(crate) faults: Vec<(Fault, f64)>,
 }
 
@@ -85,7 +85,7 @@ impl World {
         Self::on(Backing::default(), settings)
     }
 
-    /// On a store over a network that takes no time: an answer needs a turn of the runtime.
+    /// Creates a world with a store over a network without latency, whose responses still need a turn of the runtime.
     pub(crate) fn over_a_network() -> Self {
         Self::on(Latency::default(), |builder| builder)
     }
@@ -103,12 +103,12 @@ impl World {
         Self { clock, memory, store, once, journal, block }
     }
 
-    /// The same in real time: handlers that block put their thread to sleep.
+    /// Uses real time, so that blocking handlers put their thread to sleep.
     pub(crate) fn in_real_time(self) -> Self {
         Self { block: std::thread::sleep, ..self }
     }
 
-    /// The handler of jobs.
+    /// Returns the handler of jobs.
     pub(crate) fn handler(
         &self,
     ) -> impl Fn(Job) -> BoxFuture<'static, Result<String, Failure>> + Clone + Send + Sync + use<> {
@@ -116,14 +116,14 @@ impl World {
         move |job| Box::pin(job::perform(journal.clone(), block, job, None))
     }
 
-    /// The context of an invocation that has this much time left.
+    /// Returns the context of an invocation with this much time left.
     pub(crate) fn left(&self, left: Duration) -> Context {
         let mut context = Context::default();
         context.deadline = self.clock.now().after(left).as_millis();
         context
     }
 
-    /// The record of a key of this source.
+    /// Returns the record of a key of this source.
     pub(crate) async fn record_in<K: Serialize + ?Sized>(&self, source: &str, key: &K) -> Option<Record> {
         self.read(self.once.key_hash(source, key).unwrap()).await
     }
@@ -136,20 +136,20 @@ impl World {
         self.memory.read(&[hash], ResultData::Include).await.pop().unwrap().unwrap()
     }
 
-    /// The records there are of all keys that were ever claimed.
+    /// Returns the existing records of all keys that were ever claimed.
     pub(crate) async fn records(&self) -> Vec<Record> {
         let keys: Vec<KeyHash> = self.journal.claimed().into_iter().collect();
         self.memory.read(&keys, ResultData::Include).await.into_iter().filter_map(Result::unwrap).collect()
     }
 
-    /// Puts the record of a claim that another invocation holds for this long.
+    /// Stores a claim that another invocation holds for this long.
     pub(crate) fn hold_in(&self, source: &str, key: &str, lease: Duration) {
         let lease_until = Some(self.clock.now().after(lease));
         let held = Record { lease_until, ..self.left_behind(Status::InProgress, StoredResult::default()) };
         self.memory.insert(self.once.key_hash(source, key).unwrap(), held);
     }
 
-    /// A record that another delivery has left.
+    /// Returns a record that another delivery has left.
     fn left_behind(&self, status: Status, result: StoredResult) -> Record {
         Record {
             attempt: 1,
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// How many requests each call of this kind had.
+    /// Returns the number of requests in each call of this kind.
     pub(crate) fn calls(&self, kind: Call) -> Vec<usize> {
         self.store.calls().into_iter().filter(|(call, _)| *call == kind).map(|(_, requests)| requests).collect()
     }

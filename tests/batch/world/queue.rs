@@ -19,7 +19,7 @@ use super::{
     millis, seconds,
 };
 
-/// A message as Lambda delivers it.
+/// Returns a message as Lambda delivers it.
 pub(crate) fn message(id: &str, body: &impl Display) -> Value {
     json!({
         "messageId": id,
@@ -44,12 +44,12 @@ pub(crate) fn event(messages: impl IntoIterator<Item = Value>) -> SqsEvent {
     serde_json::from_str(&json!({ "Records": messages }).to_string()).unwrap()
 }
 
-/// One message for each body, with the ids `m0`, `m1` and so on.
+/// Returns one message per body, with the ids `m0`, `m1` and so on.
 pub(crate) fn batch<B: Display>(bodies: impl IntoIterator<Item = B>) -> SqsEvent {
     event(bodies.into_iter().enumerate().map(|(i, body)| message(&format!("m{i}"), &body)))
 }
 
-/// Messages of a FIFO queue, each with its group, with the ids `m0`, `m1` and so on.
+/// Returns messages of a FIFO queue, each with its group, with the ids `m0`, `m1` and so on.
 pub(crate) fn fifo<B: Display>(bodies: impl IntoIterator<Item = (&'static str, B)>) -> SqsEvent {
     event(bodies.into_iter().enumerate().map(|(i, (group, body))| {
         let mut message = message(&format!("m{i}"), &body);
@@ -61,18 +61,18 @@ pub(crate) fn fifo<B: Display>(bodies: impl IntoIterator<Item = (&'static str, B
     }))
 }
 
-/// The ids `m{from}` up to, but not including, `m{to}`.
+/// Returns the ids from `m{from}` up to, but not including, `m{to}`.
 pub(crate) fn ids(range: std::ops::Range<usize>) -> Vec<String> {
     range.map(|i| format!("m{i}")).collect()
 }
 
-/// The ids that the answer names.
+/// Returns the ids in the response.
 pub(crate) fn reported(processed: &Processed<SqsBatchResponse>) -> Vec<String> {
     let response = processed.response.as_ref().unwrap();
     response.batch_item_failures.iter().map(|failure| failure.item_identifier.clone()).collect()
 }
 
-/// One invocation: the ids that are reported as failed.
+/// Invokes the service once, and returns the ids that are reported as failed.
 pub(crate) async fn invoke<S>(service: &S, event: SqsEvent, context: Context) -> Result<Vec<String>, Error>
 where
     S: Service<LambdaEvent<SqsEvent>, Response = SqsBatchResponse, Error = Error> + Clone,
@@ -82,7 +82,7 @@ where
 }
 
 impl World {
-    /// The service that does what the messages say.
+    /// Returns the service that performs the acts in its messages.
     pub(crate) fn service(
         &self,
     ) -> BatchService<Sqs, impl Handler<Job, (Job, RecordContext), Output = String> + use<>, Job, (Job, RecordContext)>
@@ -98,7 +98,7 @@ impl World {
         })
     }
 
-    /// Delivers messages with these bodies, with a minute left: the ids that are reported as failed.
+    /// Delivers messages with these bodies with a minute left, and returns the ids that are reported as failed.
     pub(crate) async fn deliver<B: Display>(&self, bodies: impl IntoIterator<Item = B>) -> Vec<String> {
         self.deliver_to(&self.service(), bodies).await
     }
@@ -114,7 +114,7 @@ impl World {
         invoke(service, batch(bodies), self.left(seconds(60))).await.unwrap()
     }
 
-    /// Delivers an event, with a minute left.
+    /// Delivers an event with a minute left.
     pub(crate) async fn process<H, T, Args>(
         &self,
         service: &BatchService<Sqs, H, T, Args>,
@@ -128,7 +128,7 @@ impl World {
         self.process_within(service, event, seconds(60)).await
     }
 
-    /// Delivers an event, with this much time left.
+    /// Delivers an event with this much time left.
     pub(crate) async fn process_within<H, T, Args>(
         &self,
         service: &BatchService<Sqs, H, T, Args>,
@@ -143,8 +143,8 @@ impl World {
         service.process(LambdaEvent::new(event, self.left(left))).await
     }
 
-    /// Delivers an event, with a minute left, to an execution environment that dies in the middle of this run. Another takes its place, when
-    /// the claims that stand have ended.
+    /// Delivers an event with a minute left to an execution environment that dies in the middle of this run. Another
+    /// one replaces it when its claims have ended.
     pub(crate) async fn process_and_die<H, T, Args>(
         &self,
         service: &BatchService<Sqs, H, T, Args>,
@@ -163,7 +163,7 @@ impl World {
             processed = self.process(service, event) => panic!("it answered: {processed:?}"),
         }
         self.journal.revive();
-        // The minute, the second after it, the margin, and the millisecond after that.
+        // The minute, the second after it, the margin, and a millisecond.
         tokio::time::advance(lapsed.since(self.clock.now())).await;
     }
 
@@ -179,21 +179,22 @@ impl World {
         self.status_in("sqs", key).await
     }
 
-    /// Puts a record that another delivery has left. In progress its lease lasts for 10 s.
+    /// Stores a record that another delivery has left. In progress, its lease is 10 s.
     pub(crate) fn put(&self, key: &str, status: Status, result: &str) {
         let result = StoredResult::of(StoredData::Json(result.to_owned()));
         let lease_until = Some(self.clock.now().after(seconds(10)));
         self.memory.insert(self.hash(key), Record { lease_until, ..self.left_behind(status, result) });
     }
 
-    /// Puts a claim whose lease and margin have passed without an outcome.
+    /// Stores a claim without an outcome whose lease and margin have passed.
     pub(crate) fn abandon(&self, key: &str) {
         let lease_until = Some(self.clock.now().before(seconds(5)));
         let abandoned = Record { lease_until, ..self.left_behind(Status::InProgress, StoredResult::default()) };
         self.memory.insert(self.hash(key), abandoned);
     }
 
-    /// A message for each outcome that needs no overlap, and the records that some of them meet.
+    /// Returns one message for each outcome that needs no concurrent invocation, and stores the records that some of
+    /// them need.
     pub(crate) fn messages_of_every_outcome(&self) -> [Value; 14] {
         self.put("done", Status::Completed, "1");
         self.put("failed", Status::Failed, "1");

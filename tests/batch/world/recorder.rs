@@ -1,4 +1,4 @@
-//! A store that takes time, and notes what reaches it.
+//! A slow store that records its requests.
 
 use std::time::Duration;
 
@@ -10,34 +10,34 @@ use lambda_once::{
 
 use super::journal::{Event, Journal};
 
-/// How long the store's answers take.
+/// The latency of the store's responses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Latency {
     pub(crate) claim: Duration,
     pub(crate) settle: Duration,
     pub(crate) read: Duration,
-    /// How long a settle takes to reach the store.
+    /// The time that a settle takes to reach the store.
     pub(crate) settle_arrives: Duration,
 }
 
-/// The store. Over a network a request is sent by the first poll of its call, as over a connection that is open, and applied by a
-/// task of its own: without a turn of the runtime it does not arrive. Its answer is on the way for as long as the latency says.
+/// The store. Over a network, the first poll of a call sends its request, as over an open connection, and a separate
+/// task applies it, so it does not arrive without a turn of the runtime. The response takes as long as the latency.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     inner: MemoryStore,
     journal: Journal,
     batch: usize,
-    /// `None` where there is no network: a request is applied and answered in the first poll of its call.
+    /// The latency, or `None` without a network, when a request is applied and completed in the first poll of its call.
     latency: Option<Latency>,
 }
 
 impl Recorder {
-    /// `batch` is what the store says it can take in one call.
+    /// Creates a store whose maximum number of requests per call is `batch`.
     pub(super) fn new(inner: MemoryStore, journal: Journal, batch: usize, latency: Option<Latency>) -> Self {
         Self { inner, journal, batch, latency }
     }
 
-    /// Has the request applied, if the execution environment lives.
+    /// Applies the request, unless the execution environment is dead.
     async fn send<A, F>(&self, latency: impl FnOnce(Latency) -> Duration, apply: F) -> A
     where
         A: Send + 'static,

@@ -1,4 +1,4 @@
-//! Turns a page into a module whose documentation it is.
+//! Turns a page into a module with the page as its documentation.
 
 /// Begins an HTML comment with hidden lines of the next block.
 const HIDDEN: &str = "<!-- rust";
@@ -6,12 +6,12 @@ const HIDDEN: &str = "<!-- rust";
 /// Separates the hidden lines before the block from those after it.
 const BLOCK: &str = "...";
 
-/// Returns the source of a module. A block begins and ends at the same lines as in the page, with its hidden lines, so that a failing
-/// block is found by the number of its line.
+/// Returns the source of a module. A block begins and ends at the same lines as in the page, including its hidden
+/// lines, so that the line number of a failing block is correct.
 ///
 /// # Errors
 ///
-/// The number of a line, and the mistake: a Rust block that is not compiled, or hidden lines that no block follows.
+/// Returns a line number and the mistake: a Rust block that is not compiled, or hidden lines without a following block.
 pub(crate) fn module(page: &str) -> Result<String, String> {
     let mut documentation = Vec::new();
     let mut lines = page.lines().zip(1..);
@@ -33,14 +33,14 @@ pub(crate) fn module(page: &str) -> Result<String, String> {
             documentation.extend(before.iter().map(hide));
             documentation.extend(block.iter().map(|&line| line.to_owned()));
             documentation.extend(after.iter().map(hide));
-            // As many lines as the page has.
+            // Keeps the number of lines of the page.
             documentation.extend(vec!["#".to_owned(); 2 + hidden.len() - before.len() - after.len()]);
             documentation.push("```".to_owned());
         } else if let Some(language) = line.strip_prefix("```") {
             if language.starts_with("rust") && language.contains("ignore") {
                 return Err(format!("{number}: the block is not compiled"));
             }
-            // Without a language rustdoc takes it for Rust.
+            // Without a language, rustdoc assumes Rust.
             documentation.push(format!("```{}", if language.is_empty() { "text" } else { language }));
             documentation.extend(through("```").into_iter().map(str::to_owned));
             documentation.push("```".to_owned());

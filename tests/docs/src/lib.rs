@@ -1,7 +1,8 @@
 //! The Rust blocks of README.md and of the pages below docs/, as doc tests.
 //!
-//! `build.rs` finds the pages. A line of a block that begins with `# ` is hidden in the book, but not on GitHub. The lines of an HTML
-//! comment before the block are hidden in both. `...` separates the lines before the block from those after it:
+//! `build.rs` finds the pages. A line of a block that begins with `# ` is hidden in the book, but not on GitHub. The
+//! lines of an HTML comment before the block are hidden in both. `...` separates the lines before the block from those
+//! after it:
 //!
 //! ````text
 //! <!-- rust,no_run

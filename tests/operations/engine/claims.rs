@@ -1,4 +1,4 @@
-//! Who may run.
+//! Claims and their refusals.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ async fn without_a_claim_nothing_runs() {
         let error = world.run().await.unwrap_err();
         assert_eq!((error.kind(), world.count(Call::Claim)), (kind, claims), "{fault:?}");
         assert!(error.is_retryable());
-        // A claim that was applied, though nobody heard of it, is given back.
+        // A claim that was applied without a response is released.
         let given_back = usize::from(matches!(fault, Fault::ErrorAfter | Fault::Silence));
         assert_eq!((world.runs(), world.count(Call::Settle)), (0, given_back), "{fault:?}");
         assert_eq!(world.record().await, None, "{fault:?}");
@@ -172,7 +172,7 @@ async fn a_payload_of_another_version_takes_over_and_is_compared_from_then_on() 
     world.lapse().await;
     assert_outcome!(on("9.95 EUR", 2).run(|| world.work()).await, Ok(Outcome::TookOver(1)));
     assert_outcome!(on("9.96 EUR", 2).run(|| world.work()).await, Ok(Outcome::Mismatch(_)));
-    // The old version is still running somewhere.
+    // A worker of the old version is still running.
     assert_outcome!(on("995 cents", 1).run(|| world.work()).await, Ok(Outcome::ReplayedOtherVersion(1)));
 }
 
@@ -240,7 +240,7 @@ async fn an_expired_outcome_counts_as_absent_and_is_not_taken_over() {
     assert_eq!(world.record().await.unwrap().prior_status, Some(Status::Completed));
 }
 
-/// A run whose claim is under way, for two seconds in all, when the execution environment is frozen for `time`.
+/// Runs the operation in an execution environment that is frozen for `time` during its claim, which takes two seconds.
 async fn run_frozen_while_claiming(world: &World, time: Duration) -> Result<Outcome<u32>, Error> {
     world.store.next(Call::Claim, Fault::Delay(Duration::from_secs(2)));
     let freeze = async {
@@ -317,7 +317,8 @@ async fn a_running_record_without_a_lease_stands_until_it_expires() {
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
-/// An operation with this time left, on an engine whose clock shows another time than the store's; and the warnings of it.
+/// Runs two operations on an engine whose clock may differ from the store's, and returns the last outcome and the number
+/// of warnings about the clocks.
 async fn run_twice_by_clocks(engines: WrongClock, stores: WrongClock) -> (Outcome<u32>, usize) {
     let once = Idempotency::builder(MemoryStore::with_clock(stores)).clock(engines).build().unwrap();
     let (collector, guard) = Collector::install();

@@ -1,4 +1,4 @@
-//! Verdicts that are read off errors of the user's own types.
+//! Verdicts that are derived from the user's error types.
 
 use std::{io, sync::Arc};
 
@@ -18,7 +18,7 @@ enum PaymentError {
     TimedOut,
 }
 
-/// What an application makes of the errors of its parts.
+/// An application's error, with those of its parts.
 #[derive(Debug, Error)]
 enum AppError {
     #[error(transparent)]
@@ -43,7 +43,7 @@ fn payments(builder: Builder) -> Builder {
     })
 }
 
-/// The verdict of an operation that fails with this error, after it was checked against what is left of its claim.
+/// Returns the verdict for an operation that fails with this error, after checking the remaining record.
 async fn verdict<E: Into<Failure>>(settings: impl FnOnce(Builder) -> Builder, error: E) -> Verdict {
     let world = World::with(settings);
     let error: Failure = error.into();
@@ -147,7 +147,7 @@ async fn a_classifier_that_says_nothing_leaves_it_to_the_next() {
     let all = |builder| payments(some(builder));
     assert_eq!(verdict(all, AppError::Unpaid(PaymentError::Declined)).await, Verdict::Permanent, "of its source");
     assert_eq!(verdict(all, AppError::Shared(Arc::new(PaymentError::Declined))).await, Verdict::Unknown);
-    assert_eq!(verdict(some, PaymentError::Declined).await, Verdict::Transient, "nobody says anything");
+    assert_eq!(verdict(some, PaymentError::Declined).await, Verdict::Transient, "no classifier decides");
 
     let first = |builder: Builder| payments(builder.classify(|_: &PaymentError| Verdict::Unknown));
     assert_eq!(verdict(first, PaymentError::Declined).await, Verdict::Unknown, "the first for a type is asked first");
@@ -190,7 +190,7 @@ async fn without_protection_an_error_has_its_verdict_too() {
     assert!(matches!(outcome, Outcome::Failed(failure) if failure.verdict() == Verdict::Permanent));
 }
 
-/// The error of a task that panicked, or was cancelled.
+/// Returns the error of a task that panicked or was cancelled.
 async fn ended(panics: bool) -> JoinError {
     let task = tokio::spawn(async move {
         if panics {

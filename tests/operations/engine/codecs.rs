@@ -13,11 +13,11 @@ use super::{CHARGE, KEY, World, assert_outcome, support::collector::Collector};
 
 const SECRET: &str = "4111 1111 1111 1111";
 
-/// Inverts each byte, and notes what it is given.
+/// Inverts each byte, and records its inputs.
 #[derive(Debug, Default)]
 struct Inverting {
     id: &'static str,
-    /// Bytes that it adds.
+    /// The number of bytes that it adds.
     longer_by: usize,
     seen: Mutex<Vec<(KeyHash, usize)>>,
 }
@@ -182,7 +182,7 @@ async fn a_result_that_the_codec_does_not_encode_is_dropped_and_never_plain() {
 #[tokio::test(start_paused = true)]
 async fn a_result_has_to_fit_into_the_store_once_it_is_encoded() {
     use super::results::{LIMIT, SmallStore};
-    // A form, the quotes, and the id of the codec with a space.
+    // A format byte, the quotes, and the id of the codec with a space.
     let fits = LIMIT - 1 - (SECRET.len() + 2) - "key-1 ".len();
     for (longer_by, is_stored) in [(fits, true), (fits + 1, false)] {
         let store = MemoryStore::new();

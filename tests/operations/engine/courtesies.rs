@@ -1,4 +1,4 @@
-//! Releases and withdrawals are a courtesy, as the lease ends by itself: a store in trouble does not delay the answer for long.
+//! Releases and withdrawals are optional, because leases end. A failing store does not delay the response for long.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl World {
     }
 }
 
-/// As of a role that lacks the permission to delete.
+/// The role may lack the permission to delete.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_refused_for_good_delays_the_answer_by_a_second() {
     let world = World::new();
@@ -33,7 +33,7 @@ async fn a_release_that_is_refused_for_good_delays_the_answer_by_a_second() {
     assert_eq!(world.record().await.unwrap().status, Status::InProgress);
 }
 
-/// Given up, it would leave the operation abandoned for good.
+/// Without it, the operation would stay abandoned.
 #[tokio::test(start_paused = true)]
 async fn a_refused_release_goes_on_if_nothing_else_frees_the_key() {
     for policy in [AfterUnknown::Refuse, AfterUnknown::Probe] {
@@ -65,7 +65,7 @@ async fn a_release_that_is_refused_for_a_moment_is_applied() {
     }
 }
 
-/// Trouble that passes by itself is another matter where the operation would be abandoned.
+/// Temporary errors are retried for longer if the operation would otherwise be abandoned.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_repeated_for_long_only_if_nothing_else_frees_the_key() {
     for (policy, least, most) in
@@ -79,7 +79,7 @@ async fn a_release_is_repeated_for_long_only_if_nothing_else_frees_the_key() {
     }
 }
 
-/// The first request was applied, and its answer lost.
+/// The first request was applied, and its response lost.
 #[tokio::test(start_paused = true)]
 async fn a_withdrawal_that_is_refused_for_good_delays_the_answer_by_seconds() {
     for call in [Call::Read, Call::Settle] {
@@ -105,7 +105,7 @@ async fn a_refused_withdrawal_goes_on_if_nothing_else_frees_the_key() {
     }
 }
 
-/// The release has the time that it has after a read that succeeds at once.
+/// The release has as much time as after a read that succeeds immediately.
 #[tokio::test(start_paused = true)]
 async fn a_refused_read_of_a_withdrawal_does_not_shorten_its_release() {
     for policy in POLICIES {

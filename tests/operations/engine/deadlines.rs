@@ -1,4 +1,4 @@
-//! An outcome is recorded before the deadline, or not at all: an answer that comes later is lost with the invocation.
+//! An outcome is recorded before the deadline or not at all, because a later response is lost with the invocation.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use super::{
     support::{FUTURE, clock::block},
 };
 
-/// How long the invocations have. The reserve is a second by default, half of which is for settles.
+/// The time that the invocations have. The default reserve is a second, half of which is for settles.
 const LEFT: Duration = Duration::from_secs(20);
 const HALF_OF_THE_RESERVE: Duration = Duration::from_millis(19_500);
-/// Later settles end here.
+/// The end of late settles.
 const LATEST: Duration = Duration::from_millis(19_950);
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// How a handler spends its time.
+/// The way in which a handler spends its time.
 #[derive(Clone, Copy, Debug)]
 enum Spends {
     /// It waits, and yields.
@@ -33,7 +33,8 @@ enum Spends {
 }
 
 impl World {
-    /// Runs a handler that spends so many milliseconds and ends as given: its outcome, and when that was known.
+    /// Runs a handler that spends this many milliseconds and ends as given, and returns its outcome and the time until
+    /// then.
     async fn spend(&self, time: Spends, deadline: Deadline, end: Result<u32, Failure>) -> (Outcome<u32>, Duration) {
         let begun = Instant::now();
         let handler = || async move {
@@ -52,7 +53,7 @@ fn deadline() -> Deadline {
     Deadline::at(FUTURE.after(LEFT))
 }
 
-/// A world whose settles meet this fault.
+/// Creates a world whose settles have this fault.
 fn settles_meet(fault: Fault, settings: impl FnOnce(Builder) -> Builder) -> World {
     let world = World::with(settings);
     world.store.always(Call::Settle, fault);

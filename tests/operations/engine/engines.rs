@@ -1,4 +1,4 @@
-//! Several engines, engines that do not protect, and what an engine is to its caller.
+//! Several engines, disabled engines, and the public interface of an engine.
 
 use std::time::Duration;
 

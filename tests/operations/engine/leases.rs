@@ -1,4 +1,4 @@
-//! How long a handler may run, and what a cut-off leaves behind.
+//! The maximum duration of a handler, and the claim of a cancelled one.
 
 use std::{
     sync::{
@@ -25,19 +25,19 @@ async fn hangs() -> Result<u32, Failure> {
 }
 
 impl World {
-    /// Runs a handler that hangs, and says how long that took and when the lease of its claim ends.
+    /// Runs a hanging handler, and returns its duration and the end of its claim's lease.
     async fn hang(&self, deadline: Deadline) -> (Duration, Timestamp) {
         let begun = Instant::now();
         let run = self.once.operation(CHARGE, KEY).deadline(deadline).run(hangs);
-        // Without a timer of its own the test would hang where the engine does not cancelled.
+        // Without this timeout, the test would hang if the engine did not cancel the handler.
         let outcome = tokio::time::timeout(LEASE * 2, run).await.expect("the handler is cancelled");
         assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::Cancelled)));
         assert_eq!(self.calls(), [Call::Claim], "the claim is kept");
         (begun.elapsed(), self.record().await.unwrap().lease_until.unwrap())
     }
 
-    /// Runs a handler whose process is frozen from this time on, for longer than it may run. It is ready to go on when it thaws,
-    /// and does not.
+    /// Runs a handler whose process is frozen from this time on, for longer than it may run. When it thaws it is ready
+    /// to continue, but is cancelled.
     pub(super) async fn freeze(&self, frozen_at: Duration, frozen_for: Duration) {
         let (thaw, went_on) = (Notify::new(), AtomicBool::new(false));
         let handler = || async {

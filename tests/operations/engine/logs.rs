@@ -1,4 +1,4 @@
-//! One event for each operation, and no plain key or payload in any.
+//! One log event per operation, without plain keys or payloads.
 
 use lambda_once::{Error, Failure, Outcome};
 use tracing::Level;
@@ -6,7 +6,7 @@ use tracing::Level;
 use super::{CHARGE, KEY, World, assert_outcome, support::collector::Collector};
 use lambda_once::store::fault::{Call, Fault};
 
-/// What the run logged of its outcome, and how loudly.
+/// Returns the logged outcome of the run, and the level of its event.
 async fn logged(world: &World, run: impl Future<Output = Result<Outcome<u32>, Error>>) -> (String, Level) {
     let (collector, guard) = Collector::install();
     let _ = run.await;

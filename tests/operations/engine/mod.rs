@@ -1,5 +1,5 @@
-//! What an operation promises from its claim to its end, on a store in memory whose faults the tests choose. Time is
-//! tokio's, paused: it goes on only when every task waits.
+//! Operations from their claim to their end, on a memory store with injected faults. Tokio's time is paused, and
+//! advances only when every task waits.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
@@ -44,14 +44,14 @@ use support::{assert_outcome, clock::TokioClock};
 
 const CHARGE: &str = "charge";
 const KEY: &str = "order 7";
-/// The lease of claims without a deadline, and the margin that comes on top: the defaults.
+/// The default lease of claims without a deadline, without the skew margin.
 const LEASE: Duration = Duration::from_secs(30);
 const MARGIN: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
-/// How long the defaults let a handler run.
+/// The time that a handler may run by default.
 const UNTIL_STOP: Duration = Duration::from_millis(28_500);
 
-/// An engine with the default settings on a store in memory, all on one clock.
+/// An engine with the default settings on a memory store, with one clock.
 struct World {
     clock: TokioClock,
     records: MemoryStore,
@@ -65,7 +65,7 @@ impl World {
         Self::with(|builder| builder)
     }
 
-    /// With other settings.
+    /// Creates a world with other settings.
     fn with(settings: impl FnOnce(Builder) -> Builder) -> Self {
         let clock = TokioClock::new();
         let records = MemoryStore::with_clock(clock.clone());
@@ -74,12 +74,12 @@ impl World {
         Self { clock, records, store, once, runs: Arc::default() }
     }
 
-    /// Another engine on the same store and clock, as in another execution environment.
+    /// Returns another engine on the same store and clock, as in another execution environment.
     fn another(&self, settings: impl FnOnce(Builder) -> Builder) -> Idempotency {
         settings(Idempotency::builder(self.store.clone()).clock(self.clock.clone())).build().unwrap()
     }
 
-    /// Work that succeeds, and whose result is how often it has run.
+    /// Returns work that succeeds with the number of its runs.
     fn work(&self) -> impl Future<Output = Result<u32, Failure>> + Send + use<> {
         let runs = Arc::clone(&self.runs);
         async move { Ok(runs.fetch_add(1, Ordering::SeqCst) + 1) }
@@ -104,12 +104,12 @@ impl World {
         self.once.operation(CHARGE, KEY).run(|| async { end }).await
     }
 
-    /// Leaves a claim whose outcome nobody knows.
+    /// Leaves a claim with an unknown outcome.
     async fn abandon(&self) {
         assert_outcome!(self.run_to(Err(Failure::unknown("timed out"))).await, Ok(Outcome::Failed(_)));
     }
 
-    /// Lets any lease end, for others too.
+    /// Ends every lease, including the skew margin.
     async fn lapse(&self) {
         tokio::time::advance(LEASE + MARGIN + MILLISECOND).await;
     }
@@ -119,14 +119,14 @@ impl World {
         self.records.read(&[key], ResultData::Include).await.remove(0).unwrap()
     }
 
-    /// Changes the record past every rule.
+    /// Changes the record, bypassing the rules.
     async fn alter(&self, change: impl FnOnce(&mut Record)) {
         let mut record = self.record().await.unwrap();
         change(&mut record);
         self.records.insert(self.once.key_hash(CHARGE, KEY).unwrap(), record);
     }
 
-    /// The calls that the store has seen.
+    /// Returns the calls of the store.
     fn calls(&self) -> Vec<Call> {
         self.store.calls().into_iter().map(|(call, _)| call).collect()
     }

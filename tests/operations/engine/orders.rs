@@ -1,4 +1,4 @@
-//! Operations in order: what is older than the newest one that took effect does not run, and one at a time works on an entity.
+//! Ordered operations. Those older than the newest effect do not run, and only one works on an entity at a time.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::{CHARGE, LEASE, MARGIN, MILLISECOND, UNTIL_STOP, World, assert_outcom
 const ENTITY: &str = "account 3";
 
 impl World {
-    /// Runs the operation of this name at this place, with work that ends as given.
+    /// Runs the operation with this name and sequence, with work that ends as given.
     async fn run_at(&self, key: &str, sequence: u64, end: Result<u32, Failure>) -> Result<Outcome<u32>, Error> {
         self.once.operation(CHARGE, key).ordered_by(ENTITY, sequence).run(|| async { end }).await
     }
@@ -108,7 +108,7 @@ async fn an_operation_waits_for_its_entity_and_runs_when_that_is_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_older_than_a_lost_operation_waits_for_its_redelivery() {
+async fn an_operation_older_than_a_lost_one_waits_for_its_redelivery() {
     let world = World::new();
     assert_outcome!(world.run_at("event 5", 5, Err(Failure::unknown("timed out"))).await, Ok(Outcome::Failed(_)));
     tokio::time::advance(LEASE + MARGIN + MILLISECOND).await;
@@ -117,7 +117,7 @@ async fn what_is_older_than_a_lost_operation_waits_for_its_redelivery() {
     assert_eq!(newest(world.run_at("event 4", 4, Ok(1)).await), Some(5_u64.into()));
 }
 
-/// The record is gone as by an operator, or by a retention that is shorter than the mark's.
+/// An operator, or a retention shorter than the order marker's, may have deleted the record.
 #[tokio::test(start_paused = true)]
 async fn a_release_after_the_loss_of_a_record_leaves_older_operations_waiting() {
     let world = World::new();
@@ -140,7 +140,7 @@ async fn a_permanent_failure_ends_the_doubt_of_earlier_runs() {
     world.done_at("event 5", 5).await;
 }
 
-/// What a run logs of the entity.
+/// Returns the warnings of a run about the entity.
 async fn warnings(run: impl Future<Output = ()>) -> Vec<(Level, String)> {
     let (collector, guard) = Collector::install();
     run.await;
@@ -167,7 +167,7 @@ async fn operations_in_doubt_that_merge_are_warned_of_once() {
     assert_outcome!(world.run_at("event 2", 2, Ok(1)).await, Ok(Outcome::InProgress { lease_until: None, .. }));
     world.done_at("event 71", 71).await;
     assert_eq!(newest(world.run_at("event 2", 2, Ok(1)).await), Some(71_u64.into()));
-    // The completion has ended all doubt, so that this is another case.
+    // The completion has ended all doubt, so this is a new case.
     assert_eq!(warnings(lose(72..=137)).await, [(Level::WARN, entity)]);
 }
 

@@ -1,4 +1,4 @@
-//! Probes: operations whose outcome was lost, where the caller can find out.
+//! Probes of operations whose outcome was lost, if the caller can determine it.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -52,12 +52,12 @@ impl World {
         self.once.operation(CHARGE, KEY).payload("995 cents").probe(probe).run(|| self.work()).await
     }
 
-    /// Runs the operation with this end, which nothing precedes.
+    /// Runs a new operation with this end.
     async fn end(&self, end: Result<u32, Failure>) -> Result<Outcome<u32>, Error> {
         self.once.operation(CHARGE, KEY).payload("995 cents").probe(never_asked).run(|| async { end }).await
     }
 
-    /// Where the outcome of an operation was lost, and its claim may be taken over.
+    /// Creates a world with an operation whose outcome was lost, and whose claim may be taken over.
     async fn lost() -> Self {
         Self::lost_from(Self::probing()).await
     }
@@ -71,7 +71,7 @@ impl World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_probe_finds_is_recorded_and_replayed_and_nothing_runs() {
+async fn a_probe_result_is_recorded_and_replayed_without_a_run() {
     let world = World::lost().await;
     assert_outcome!(world.probe(found).await, Ok(Outcome::Recovered(7)));
     assert_eq!(world.calls(), [Call::Claim, Call::Claim, Call::Settle]);
@@ -228,7 +228,7 @@ async fn a_probes_finding_that_cannot_be_recorded_is_probed_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_probe_finds_after_its_lease_gives_way_to_the_successors_outcome() {
+async fn a_probe_result_after_the_lease_gives_way_to_the_successors_outcome() {
     let world = World::lost().await;
     let late = world.probe(|_| {
         let world = &world;
@@ -279,7 +279,7 @@ async fn a_queue_is_refused_under_a_policy_that_needs_a_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_probe_finds_is_logged_once_and_what_it_fails_with_too() {
+async fn the_result_and_the_error_of_a_probe_are_logged_once() {
     let world = World::lost().await;
     let (collector, guard) = Collector::install();
     let fails = |_| async { Err(Failure::transient("no answer")) };

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{CHARGE, KEY, World, assert_outcome};
 
-/// A store that takes results up to a limit, as DynamoDB does.
+/// A store with a limit for results, like DynamoDB.
 #[derive(Clone, Debug)]
 pub(super) struct SmallStore(pub(super) MemoryStore);
 
@@ -43,7 +43,7 @@ impl Store for SmallStore {
     }
 }
 
-/// Runs an operation twice; the second run must not happen.
+/// Runs an operation twice, and asserts that the second call does not run it.
 async fn twice<T: Serialize + DeserializeOwned + Send>(
     once: &Idempotency,
     result: impl Fn() -> T + Send + Sync,

@@ -1,4 +1,4 @@
-//! A call that is never answered takes its own time, not the operation's: it is made again.
+//! A call without a response takes only its own timeout, not the operation's, and is repeated.
 
 use std::{
     sync::{Arc, Mutex},
@@ -22,19 +22,19 @@ use super::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How long a call may take, with the longest pauses before the next two.
+/// The maximum duration of a call, with the longest pauses before the next two.
 const ONE_CALL: Duration = Duration::from_millis(3_200);
 
-/// What the first calls meet; none of them is applied.
+/// The fault of the first calls, none of which is applied.
 #[derive(Clone, Copy, Debug)]
 enum Meets {
-    /// They are never answered.
+    /// No response.
     Silence,
-    /// They are refused after this time.
+    /// A refusal after this time.
     Refusal(Duration),
 }
 
-/// A store whose first calls do not arrive. It notes what each claim asked for.
+/// A store whose first calls do not arrive, which records the leases of all claims.
 #[derive(Clone, Debug)]
 struct Unheard {
     inner: MemoryStore,
@@ -62,7 +62,7 @@ impl Unheard {
         Idempotency::builder(self.clone()).clock(self.clock.clone()).build().unwrap()
     }
 
-    /// Lets this call meet what it is to meet, if there is one left that is to.
+    /// Applies the fault to this call, if it is one of those that fail.
     async fn meet<T>(&self, left: &Mutex<u32>, requests: usize) -> Option<Answers<T>> {
         {
             let mut left = left.lock().unwrap();
@@ -115,7 +115,7 @@ impl Store for Unheard {
     }
 }
 
-/// Runs the operation on a store whose first calls are silent: how long that took.
+/// Runs the operation on a store whose first calls get no response, and returns the duration.
 async fn unheard(claims: u32, settles: u32) -> Duration {
     let once = Unheard::new(claims, settles, Meets::Silence).engine();
     let begun = Instant::now();
@@ -133,7 +133,7 @@ async fn a_claim_that_is_never_answered_is_sent_again_after_three_seconds() {
         let world = World::new();
         world.store.next(Call::Claim, fault);
         let begun = Instant::now();
-        // It was applied: the second one finds itself.
+        // It was applied, and the second one finds its own claim.
         assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
         assert!(begun.elapsed() <= ONE_CALL, "{fault:?}: {:?}", begun.elapsed());
         assert_eq!(world.record().await.unwrap().attempt, 1);
@@ -158,7 +158,7 @@ async fn a_completion_that_is_never_answered_is_sent_again_after_three_seconds()
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
     for settles in [1, 3] {
         let took = unheard(0, settles).await;
-        // Pauses grow, to 0.4 s in all here.
+        // The pauses increase, to 0.4 s in total.
         assert!(took <= settles * ONE_CALL + SECOND, "{settles} times: {took:?}");
     }
 }

@@ -11,8 +11,8 @@ use lambda_once::{
 use super::{CHARGE, KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome};
 
 impl World {
-    /// Runs the operation with a handler that blocks until its lease is over for all, lets `meanwhile` happen, and ends
-    /// as given, all in one go: there is no moment to cut it off.
+    /// Runs the operation with a handler that blocks until its lease has ended for others, lets `meanwhile` happen, and
+    /// ends as given. It does so in a single poll, so that it cannot be cancelled.
     async fn run_late(
         &self,
         meanwhile: impl Future<Output = ()> + Send,
@@ -27,17 +27,17 @@ impl World {
         late.await
     }
 
-    /// A successor that succeeds.
+    /// Runs a successor that succeeds.
     async fn succeeds(&self) {
         assert_outcome!(self.run_on("first").await, Ok(Outcome::TookOver(_)));
     }
 
-    /// A successor that fails for good.
+    /// Runs a successor that fails permanently.
     async fn fails(&self) {
         assert_outcome!(self.run_to(Err(Failure::permanent("no such card"))).await, Ok(Outcome::Failed(_)));
     }
 
-    /// A successor that has not finished.
+    /// Runs a successor that does not finish.
     async fn runs_on(&self) {
         self.abandon().await;
     }
@@ -85,7 +85,7 @@ async fn the_result_of_another_payload_is_not_replayed_to_a_late_holder() {
     assert_outcome!(world.run_on("second").await, Ok(Outcome::Replayed(1)));
 }
 
-/// As a later version may write it, whose fingerprints have other bytes beyond those that decide.
+/// A later version may write such fingerprints, with other bytes after those that decide.
 #[tokio::test(start_paused = true)]
 async fn a_late_holder_compares_payloads_as_the_rules_do() {
     let world = World::new();
@@ -113,7 +113,7 @@ async fn a_late_holder_changes_nothing_whatever_its_verdict() {
         let world = World::new();
         let late = world.run_late(world.runs_on(), Err(Failure::new(verdict, "late"))).await;
         match verdict {
-            // What is not recorded decides nothing: a queue must not acknowledge it.
+            // An unrecorded outcome decides nothing. A queue must not acknowledge it.
             Verdict::Permanent => assert_outcome!(late, Ok(Outcome::LeaseLost)),
             _ => assert_outcome!(late, Ok(Outcome::Failed(_))),
         }

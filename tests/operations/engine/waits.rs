@@ -1,4 +1,4 @@
-//! Waiting for an operation that somebody else is running.
+//! Waits for an operation that another worker is running.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -18,14 +18,14 @@ use super::{
 };
 
 const SECOND: Duration = Duration::from_secs(1);
-/// What is left of a wait's time for its last look.
+/// The part of a wait that remains for its last poll.
 const LAST_LOOK: Duration = Duration::from_millis(100);
-/// After pauses that double from 50 milliseconds to two seconds, each cut by half at most.
+/// The number of polls after pauses that double from 50 milliseconds to two seconds, each reduced by at most half.
 const LOOKS_IN_3_SECONDS: RangeInclusive<usize> = 6..=8;
 const LOOKS_IN_10_SECONDS: RangeInclusive<usize> = 9..=15;
 
 impl World {
-    /// Runs the operation with time enough to outlast any lease here; while it is in progress, waits for this long.
+    /// Runs the operation with enough time to outlast any lease here, waiting for this long while it is in progress.
     async fn wait(&self, time: Duration) -> Result<Outcome<u32>, Error> {
         let operation = self.once.operation(CHARGE, KEY).payload("995 cents").deadline(FUTURE.after(100 * SECOND));
         operation.wait_up_to(time).run(|| self.work()).await
@@ -40,7 +40,7 @@ impl World {
         self.once.operation(CHARGE, KEY).payload("995 cents").run(held).await
     }
 
-    /// Lets something happen to the record while the operation is waited for, and says how long that took.
+    /// Changes the record while the operation is waited for, and returns the duration.
     async fn wait_while(
         &self,
         time: Duration,
@@ -90,7 +90,7 @@ async fn nothing_is_waited_for_unless_it_is_said_how_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_in_progress_is_not_waited_for() {
+async fn an_operation_not_in_progress_is_not_waited_for() {
     let world = World::new();
     let begun = Instant::now();
     assert_outcome!(world.wait(20 * SECOND).await, Ok(Outcome::Executed(1)));
@@ -149,7 +149,7 @@ async fn where_takeover_is_refused_a_wait_ends_as_abandoned_with_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_wait_takes_over_is_probed() {
+async fn a_takeover_after_a_wait_is_probed() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Probe));
     let operation = || world.once.operation(CHARGE, KEY).deadline(FUTURE.after(100 * SECOND)).wait_up_to(50 * SECOND);
     let found = |_| async { Ok::<_, Failure>(ProbeResult::Done(7)) };
@@ -306,7 +306,7 @@ async fn a_lease_over_by_the_engines_clock_alone_is_claimed_at_the_usual_pauses(
     let world = World::new();
     world.abandon().await;
     let ahead = world.another(|builder| builder.clock(Ahead(world.clock.clone())));
-    // Without pauses the test would hang: no time would pass.
+    // Without pauses the test would hang, because no time would pass.
     (0..*LOOKS_IN_10_SECONDS.end() + 1).for_each(|_| world.store.next(Call::Claim, Fault::Delay(Duration::ZERO)));
     world.store.always(Call::Claim, Fault::AccessDenied);
     let begun = Instant::now();
@@ -318,7 +318,7 @@ async fn a_lease_over_by_the_engines_clock_alone_is_claimed_at_the_usual_pauses(
     assert!(LOOKS_IN_10_SECONDS.contains(&(world.count(Call::Claim) - 1)), "{:?}", world.calls());
 }
 
-/// Shows a later time than the clock that it follows.
+/// A clock that is ahead of the one that it follows.
 #[derive(Clone, Debug)]
 struct Ahead(super::support::clock::TokioClock);
 

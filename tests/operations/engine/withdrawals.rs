@@ -1,4 +1,4 @@
-//! A claim that may stand although nobody will act on it is given back.
+//! Claims that may be held although nobody will act on them are released.
 
 use std::{
     collections::BTreeSet,
@@ -24,14 +24,14 @@ use tokio::time::Instant;
 
 use super::{CHARGE, KEY, World, assert_outcome, support::clock::TokioClock};
 
-/// A world whose claims are applied and their answers lost, until it is healed.
+/// Creates a world whose claims are applied without a response until it is healed.
 fn without_answers(policy: AfterUnknown) -> World {
     let world = World::with(|builder| builder.after_unknown(policy));
     world.store.always(Call::Claim, Fault::ErrorAfter);
     world
 }
 
-/// What may happen to a withdrawal, and still it succeeds.
+/// The faults after which a withdrawal still succeeds.
 const TROUBLE: [&[(Call, Fault)]; 8] = [
     &[],
     &[(Call::Read, Fault::Throttled)],
@@ -57,7 +57,7 @@ async fn a_claim_whose_answers_were_lost_is_withdrawn_through_trouble() {
     }
 }
 
-/// As deep as they were nested, a thousand reads would overflow the stack.
+/// A thousand nested reads would overflow the stack.
 #[tokio::test(start_paused = true)]
 async fn a_withdrawal_may_be_repeated_for_a_quarter_of_an_hour() {
     let world = without_answers(AfterUnknown::Refuse);
@@ -97,7 +97,8 @@ async fn a_withdrawal_leaves_the_claim_of_another_alone() {
     assert_eq!(world.count(Call::Settle), 0);
 }
 
-/// Answers the first claim by an error, and applies it late: when the second one has come, which finds the key busy. So does a
+/// Responds to the first claim with an error, and applies it when the second one has arrived, which finds the key busy.
+/// A database in which the first request still holds a lock does the same.
 /// database in which the first request still holds a lock.
 #[derive(Clone, Debug)]
 struct Busy {
@@ -179,7 +180,8 @@ async fn a_claim_that_certainly_failed_each_time_is_not_looked_for() {
     assert_eq!((world.count(Call::Claim), world.count(Call::Read)), (1, 0));
 }
 
-/// Applies claims, and loses all of its answers. Refuses to read one of the keys, and throttles reads of the others for a while.
+/// Applies claims and loses their responses. Refuses to read one of the keys, and throttles reads of the others for a
+/// while.
 #[derive(Clone, Debug)]
 struct RefusesOneRead {
     records: MemoryStore,
@@ -235,7 +237,7 @@ impl Store for RefusesOneRead {
     }
 }
 
-/// The throttling lasts for longer than a refused read is repeated.
+/// The throttling lasts longer than a refused read is repeated.
 #[tokio::test(start_paused = true)]
 async fn a_refused_read_does_not_end_the_withdrawal_of_other_claims() {
     let clock = TokioClock::new();

@@ -1,4 +1,4 @@
-//! Uses of the layer that must type-check.
+//! Uses of the layer that must compile.
 
 use lambda_once::{
     Failure, Idempotency, Key, MemoryStore,
@@ -16,7 +16,7 @@ async fn plain(event: LambdaEvent<Value>) -> Result<Value, Error> {
     Ok(event.payload)
 }
 
-/// It needs nothing but `Deserialize`.
+/// A type with only `Deserialize`.
 #[derive(serde::Deserialize)]
 struct Order {
     id: std::collections::HashSet<String>,
@@ -37,7 +37,7 @@ where
 {
 }
 
-/// Never called: to compile is the test.
+/// Tests only that it compiles, and is never called.
 #[expect(dead_code, reason = "it would wait for Lambda")]
 async fn the_runtime_runs_it_one_by_one_and_concurrently() -> Result<(), Error> {
     let service = ServiceBuilder::new().layer(layer()).service(service_fn(plain));

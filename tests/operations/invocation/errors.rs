@@ -1,4 +1,4 @@
-//! The handler's errors: the claim's settlement, and the caller's view.
+//! The handler's errors: the settles of their claims, and the errors of the caller.
 
 use std::{fmt, time::Duration};
 
@@ -11,7 +11,7 @@ use lambda_runtime::Diagnostic;
 
 use crate::invocation::setup::{Function, LAPSE, order, refusal};
 
-/// What a handler says about its operation.
+/// An error with a verdict on its operation.
 #[derive(Debug, PartialEq)]
 struct Charge(Verdict);
 
@@ -33,7 +33,7 @@ impl HandlerError for Charge {
     }
 }
 
-/// The same, without a word about verdicts.
+/// The same error without a verdict.
 #[derive(Debug, thiserror::Error)]
 #[error("not charged")]
 struct Plain(#[source] Cause);
@@ -65,7 +65,7 @@ fn own<R, E>(answer: Result<R, InvocationError<E>>) -> E {
     }
 }
 
-/// What the second invocation comes to after the first one's error: a run, or the kind of a refusal.
+/// Returns the result of the second invocation after the first one's error, a run or the kind of a refusal.
 async fn after<E: HandlerError + Send + 'static>(
     error: impl Fn() -> E + Clone + Send + Sync + 'static,
 ) -> Result<u32, &'static str> {

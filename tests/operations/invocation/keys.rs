@@ -157,7 +157,7 @@ async fn the_keys_of_differently_named_engines_do_not_meet() {
     }
 }
 
-/// Which run answers each of these events, as they stand, of a handler of this type.
+/// Returns the run that responds to each of these events, given as text, for a handler of this type.
 async fn runs<T>(key: &str, payload: Payload, events: &[&str]) -> Vec<Result<usize, &'static str>>
 where
     T: DeserializeOwned + Send + 'static,
@@ -223,7 +223,7 @@ async fn an_event_is_the_same_one_however_the_handlers_type_orders_it() {
 }
 
 #[tokio::test]
-async fn what_the_handlers_type_leaves_out_counts() {
+async fn members_that_the_handlers_type_omits_count() {
     #[derive(Deserialize)]
     struct Order {
         #[serde(rename = "id")]

@@ -1,4 +1,4 @@
-//! One event for each invocation, and nothing of its key or payload in any.
+//! One log event per invocation, without its key or payload.
 
 use lambda_once::{
     MissingKey,
@@ -12,7 +12,7 @@ use crate::invocation::{
     support::collector::{Collector, Line},
 };
 
-/// What one invocation logs of its outcome, and what else.
+/// Returns the log line of an invocation's outcome, and its other lines.
 async fn logged(function: &Function, event: Value) -> (Line, Vec<Line>) {
     let (collector, guard) = Collector::install();
     function.invoke(event).await.ok();

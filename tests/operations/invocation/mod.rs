@@ -1,4 +1,4 @@
-//! The layer over whole invocations.
+//! The layer for whole invocations.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 #![allow(clippy::future_not_send, reason = "the futures of tests stay on their thread")]

@@ -128,7 +128,8 @@ async fn lost_answers_of_the_store_do_not_show() {
     assert_eq!(function.invoke(order()).await.unwrap(), 1);
 }
 
-/// The first run blocks its thread until its lease has passed, while another invocation takes over, which may finish.
+/// Blocks the thread of the first run until its lease has passed, while another invocation takes over and possibly
+/// completes.
 async fn overtaken(successor_finishes: bool) -> Result<u32, (&'static str, bool)> {
     let function: Arc<OnceLock<Function>> = Arc::default();
     let itself = Arc::clone(&function);

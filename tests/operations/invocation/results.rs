@@ -51,7 +51,7 @@ async fn results_of_any_type_come_back_equal() {
 
 #[tokio::test]
 async fn a_result_that_lambda_does_not_take_is_not_replayed() {
-    // Lambda's documented limit, less the quotes.
+    // Lambda's documented limit, minus the quotes.
     for (bytes, fits) in [(6_291_554, true), (6_291_555, false)] {
         let function = Function::of(move |_, _| async move { Ok::<_, BoxError>("a".repeat(bytes)) });
         assert_eq!(function.invoke(order()).await.unwrap().len(), bytes, "the first caller gets it");

@@ -1,4 +1,4 @@
-//! A function with one handler behind the layer, and events for it.
+//! A function with a handler behind the layer, and its events.
 
 use std::{
     sync::{
@@ -23,22 +23,22 @@ use tower::{Layer, ServiceExt, util::BoxCloneSyncService};
 
 use crate::support::clock::TokioClock;
 
-/// Past any lease of an invocation without a deadline, and the margin.
+/// A time after every lease of an invocation without a deadline, including the margin.
 pub(crate) const LAPSE: Duration = Duration::from_secs(32);
 
-/// The function under test. Its handler is told how often it has run.
+/// The function under test, whose handler gets the number of its runs.
 pub(crate) struct Function<R = u32, E = BoxError> {
     pub(crate) records: MemoryStore,
     pub(crate) store: FaultStore<MemoryStore>,
     pub(crate) clock: TokioClock,
-    /// The engine, for the hashes of its keys.
+    /// The engine, which computes the hashes of keys.
     pub(crate) once: Idempotency,
     runs: Arc<AtomicU32>,
     service: BoxCloneSyncService<LambdaEvent<Box<RawValue>>, R, InvocationError<E>>,
 }
 
 impl Function {
-    /// Its result is the number of the run.
+    /// Creates a function that returns the number of the run.
     pub(crate) fn new() -> Self {
         Self::with(|engine| engine, |layer| layer, numbered)
     }
@@ -71,7 +71,7 @@ where
         Self::on(clock, records, engine, layer, handler)
     }
 
-    /// One on the records of another.
+    /// Creates a function on the records of another one.
     pub(crate) fn on<H, F>(
         clock: TokioClock,
         records: MemoryStore,
@@ -99,7 +99,7 @@ where
         self.send_raw(LambdaEvent::new(to_raw_value(&event.payload).unwrap(), event.context)).await
     }
 
-    /// As Lambda sends it.
+    /// Invokes it with an event as Lambda sends it.
     pub(crate) async fn send_raw(&self, event: LambdaEvent<Box<RawValue>>) -> Result<R, InvocationError<E>> {
         self.service.clone().oneshot(event).await
     }
@@ -109,7 +109,7 @@ where
         self.send(LambdaEvent::new(event, Context::default())).await
     }
 
-    /// Invokes it with the usual event, which ends in this kind of error.
+    /// Invokes it with the default event, and returns its error, as [`refusal`] does.
     pub(crate) async fn refusal(&self) -> (&'static str, bool) {
         refusal(self.invoke(order()).await)
     }
@@ -118,13 +118,13 @@ where
         self.runs.load(Ordering::SeqCst)
     }
 
-    /// The calls that the store has seen.
+    /// Returns the calls of the store.
     pub(crate) fn calls(&self) -> Vec<Call> {
         self.store.calls().into_iter().map(|(call, _)| call).collect()
     }
 }
 
-/// The usual event.
+/// Returns the default event.
 pub(crate) fn order() -> Value {
     json!({"id": "A", "cents": 995})
 }
@@ -133,7 +133,7 @@ pub(crate) async fn numbered(run: u32, _: Value) -> Result<u32, BoxError> {
     Ok(run)
 }
 
-/// The name by which Lambda reports an error that is not the handler's own, and whether a retry helps.
+/// Returns Lambda's name of an error that is not the handler's, and whether a retry may succeed.
 pub(crate) fn refusal<R, E>(answer: Result<R, InvocationError<E>>) -> (&'static str, bool) {
     match answer {
         Err(InvocationError::Handler(_)) => panic!("the handler's own error"),

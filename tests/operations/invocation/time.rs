@@ -1,4 +1,4 @@
-//! Panics, deadlines, and what is left behind.
+//! Panics, deadlines, and claims that are left behind.
 
 use std::{future, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::invocation::setup::{Function, LAPSE, numbered, order, refusal};
 
-/// The usual event, in an invocation that ends after this time.
+/// Returns the default event, in an invocation that ends after this time.
 fn within(function: &Function, time: Duration) -> LambdaEvent<serde_json::Value> {
     let mut context = Context::default();
     context.deadline = function.clock.now().after(time).as_millis();
@@ -77,7 +77,7 @@ async fn a_deadline_that_is_not_known_gives_the_configured_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_deadline_is_not_known_long_work_keeps_its_claim() {
+async fn without_a_known_deadline_long_work_keeps_its_claim() {
     let function = Function::of(|run, event| async move {
         sleep(Duration::from_secs(150)).await;
         numbered(run, event).await

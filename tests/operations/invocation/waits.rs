@@ -1,4 +1,4 @@
-//! Invocations that wait for the result of one that is under way elsewhere.
+//! Invocations that wait for the result of one in progress elsewhere.
 
 use std::{future, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::invocation::setup::{Function, numbered, order, refusal};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A function whose first run takes this long and ends in this way, and which waits for up to this long.
+/// Creates a function whose first run takes this long and ends in this way, and which waits for up to `patience`.
 fn function(takes: Duration, end: fn() -> Result<(), Failure>, patience: Duration) -> Function<u32, Failure> {
     let handler = move |run, _: Value| async move {
         if run == 1 {
@@ -28,7 +28,7 @@ fn function(takes: Duration, end: fn() -> Result<(), Failure>, patience: Duratio
     Function::with(|engine| engine, |layer| layer.wait_up_to(patience), handler)
 }
 
-/// Invokes it once, and a second time a moment later: what the second one answers, and when.
+/// Invokes it, and a moment later a second time, and returns the response of the second invocation and its time.
 async fn twice<E: HandlerError + Send + 'static>(
     function: &Function<u32, E>,
 ) -> (Result<u32, (&'static str, bool)>, Duration) {
@@ -51,7 +51,7 @@ async fn a_repeated_event_waits_for_the_first_ones_result() {
     let function = function(3 * SECOND, || Ok(()), 10 * SECOND);
     let (answer, after) = twice(&function).await;
     assert_eq!((answer, function.runs()), (Ok(1), 1));
-    // The pauses between two looks are of two seconds at most.
+    // The pauses between two polls are at most two seconds.
     assert!((3 * SECOND..=5 * SECOND).contains(&after), "{after:?}");
 }
 
@@ -122,7 +122,7 @@ async fn a_claim_that_lapses_meanwhile_is_taken_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_running_is_not_waited_for() {
+async fn an_operation_that_is_not_running_is_not_waited_for() {
     let function = function(Duration::ZERO, || Ok(()), 10 * SECOND);
     let began = Instant::now();
     assert_eq!(function.invoke(order()).await.unwrap(), 1);

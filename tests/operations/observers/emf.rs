@@ -1,4 +1,4 @@
-//! Metrics in CloudWatch's embedded metric format, held to the schema that AWS publishes.
+//! Metrics in CloudWatch's embedded metric format, validated against the schema that AWS publishes.
 //! <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>
 
 use lambda_once::{
@@ -18,7 +18,7 @@ fn world() -> (Lines, Idempotency) {
     (lines, engine(store(), |builder| builder.observer(emf)))
 }
 
-/// The lines written since the last call, each of which is what the schema and the specification's limits ask for.
+/// Returns the lines since the last call, after validation against the schema and the limits of the specification.
 fn lines(lines: &Lines) -> Vec<Value> {
     let schema = serde_json::from_str(include_str!("emf-schema.json")).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();
@@ -45,7 +45,7 @@ fn lines(lines: &Lines) -> Vec<Value> {
         .collect()
 }
 
-/// The metrics of a line, with their units.
+/// Returns the metrics of a line, with their units.
 fn metrics(line: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let metrics = line["_aws"]["CloudWatchMetrics"][0]["Metrics"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Every entry point tells the same.
+//! All entry points report the same events.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What is counted where several operations share calls, or run within one another; and observers that misbehave.
+//! Counts of operations that share calls or are nested, and misbehaving observers.
 
 use lambda_once::store::fault::{Call, Fault};
 

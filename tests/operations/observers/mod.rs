@@ -1,4 +1,4 @@
-//! What observers are told, and the metrics that CloudWatch makes of it: the same for each way to use an engine.
+//! The events of observers, and their CloudWatch metrics, which are the same for each entry point.
 
 mod emf;
 mod entry_points;
@@ -28,13 +28,13 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use crate::support::clock::TokioClock;
 
-/// How long the handlers of this module take.
+/// The duration of this module's handlers.
 const HANDLER: Duration = Duration::from_millis(70);
 
-/// Past the lease of an engine without a deadline, and past that of [`testing::TIME_LEFT`].
+/// A time after the lease of an engine without a deadline, and after that of [`testing::TIME_LEFT`].
 const LAPSE: Duration = Duration::from_secs(63);
 
-/// What was told of an operation.
+/// The reported events of an operation.
 #[derive(Clone, Debug)]
 struct Told {
     entry_point: EntryPoint,
@@ -50,7 +50,7 @@ struct Told {
     store_calls: u32,
 }
 
-/// The end of something: what, how many operations, how many calls, and whether it was nested.
+/// An end event: the entry point, the numbers of operations and of calls, and whether it was nested.
 type End = (EntryPoint, usize, u32, bool);
 
 #[derive(Clone, Default)]
@@ -99,7 +99,7 @@ impl Recorder {
     }
 }
 
-/// An engine in memory, on tokio's clock, with these observers.
+/// Returns an engine in memory with tokio's clock and these observers.
 fn engine(store: FaultStore<MemoryStore>, settings: impl FnOnce(Builder) -> Builder) -> Idempotency {
     let builder = Idempotency::builder(store).clock(TokioClock::new()).scope("tests").disabled(false);
     settings(builder).build().unwrap()
@@ -109,12 +109,12 @@ fn store() -> FaultStore<MemoryStore> {
     FaultStore::new(MemoryStore::with_clock(TokioClock::new()), 1)
 }
 
-/// What a handler does with its operation.
+/// The behavior of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Act {
     Succeed,
     Fail,
-    /// Nobody knows whether it took effect.
+    /// It ends with an unknown outcome.
     Doubt,
 }
 
@@ -127,7 +127,7 @@ async fn act(act: Act) -> Result<u32, Failure> {
     }
 }
 
-/// Sends the operation with key `k` to the engine in one of the ways there are.
+/// Runs the operation with key `k` on the engine through this entry point.
 async fn send(once: &Idempotency, entry_point: EntryPoint, does: Act) {
     match entry_point {
         EntryPoint::Operation => {

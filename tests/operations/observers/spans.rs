@@ -1,4 +1,4 @@
-//! Spans, as OpenTelemetry's own crates export them, under the names that OpenTelemetry defines.
+//! Spans in the OpenTelemetry format, with the names that OpenTelemetry defines.
 
 use lambda_once::store::fault::{Call, Fault};
 use opentelemetry::trace::{SpanKind, Status};
@@ -10,7 +10,7 @@ use tracing_subscriber::Layer as _;
 use super::*;
 use crate::support::traces::{Traces, attribute, number};
 
-/// What was logged.
+/// The written logs.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
@@ -34,7 +34,7 @@ fn once() -> Idempotency {
     engine(store(), |builder| builder)
 }
 
-/// The name of the entry point's own span, and its kind.
+/// Returns the name of the entry point's span, and its kind.
 fn own(entry_point: EntryPoint) -> (&'static str, SpanKind) {
     match entry_point {
         EntryPoint::Operation => ("charge", SpanKind::Internal),
@@ -45,7 +45,7 @@ fn own(entry_point: EntryPoint) -> (&'static str, SpanKind) {
     }
 }
 
-/// The span without a parent, and the rest.
+/// Returns the span without a parent, and the others.
 fn split(spans: Vec<SpanData>) -> (SpanData, Vec<SpanData>) {
     let (mut roots, rest): (Vec<_>, Vec<_>) = spans.into_iter().partition(|span| !is_child(span));
     assert_eq!(roots.len(), 1, "{roots:?}");
@@ -70,7 +70,7 @@ async fn at_every_entry_point_store_calls_are_children_of_the_operations_span() 
         for call in calls {
             assert_eq!(call.parent_span_id, root.span_context.span_id(), "{entry_point:?}");
             assert_eq!(attribute(call, names::DB_SYSTEM_NAME), "memory");
-            // One must not be written.
+            // A size of one must not be written.
             assert_eq!(number(call, names::DB_OPERATION_BATCH_SIZE), None);
             assert_eq!(call.status, Status::Unset);
         }
@@ -151,7 +151,7 @@ async fn a_call_that_fails_and_an_operation_that_it_fails_have_the_error() {
         let claim = &rest[0];
         assert_eq!(attribute(claim, names::ERROR_TYPE), "access_denied", "{claim:?}");
         assert!(matches!(claim.status, Status::Error { .. }), "{claim:?}");
-        // A batch answers which of its records failed.
+        // A batch response contains the failed records.
         if entry_point != EntryPoint::Batch {
             assert_eq!(attribute(&root, names::ERROR_TYPE), "access_denied", "{root:?}");
             assert!(matches!(root.status, Status::Error { .. }), "{root:?}");
@@ -229,7 +229,7 @@ async fn a_keyless_operation_has_its_error_and_an_unprotected_one_its_outcome() 
     assert_eq!((&*attribute(&root, "outcome"), &root.status), ("executed", &Status::Unset));
 }
 
-/// The client gets its answer: the store's trouble is in the span of the call.
+/// The client gets its response, and the span of the store call has the error.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_fails_open_is_no_error() {
     let (store, traces) = (store(), Traces::exported(LevelFilter::DEBUG));
@@ -257,7 +257,7 @@ async fn no_span_holds_a_payload_or_a_plain_key() {
     let handler = service_fn(|_: LambdaEvent<Value>| act(Act::Succeed));
     let layer = InvocationLayer::new(once.clone(), Key::pointer("/id")).heartbeat(None);
     layer.layer(handler).oneshot(testing::event(&secret)).await.unwrap();
-    // Errors have texts.
+    // Errors contain text.
     let service = once.clone().named("undecodable").sqs(Key::pointer("/id"), |_: u32| act(Act::Fail));
     testing::deliver(&service, &testing::sqs::batch([testing::record(&secret)])).await;
     let service = once.clone().named("failing").sqs(Key::pointer("/id"), |_: Value| act(Act::Fail));
@@ -275,7 +275,7 @@ async fn no_span_holds_a_payload_or_a_plain_key() {
     assert!(!format!("{spans:?}").contains(SECRET), "{spans:?}");
 }
 
-/// Where only logs are written, the names of messaging would lengthen every line of a handler.
+/// If only logs are written, the attributes of messaging would lengthen every line of a handler.
 #[tokio::test(start_paused = true)]
 async fn at_info_there_is_only_the_span_that_a_handlers_logs_need() {
     let (once, traces) = (once(), Traces::exported(LevelFilter::INFO));
@@ -291,7 +291,7 @@ async fn at_info_there_is_only_the_span_that_a_handlers_logs_need() {
     }
 }
 
-/// The layers of a function that writes logs at one level and exports traces at another.
+/// A function may write logs at one level and export traces at another.
 #[tokio::test(start_paused = true)]
 async fn logs_and_traces_with_filters_of_their_own_lose_nothing_to_each_other() {
     for (level, lines) in [(LevelFilter::INFO, vec!["the handler's own line", "batch"]), (LevelFilter::WARN, vec![])] {

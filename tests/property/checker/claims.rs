@@ -1,4 +1,4 @@
-//! Claims ahead of the work (B12): claims that stand, and whose handlers have not begun.
+//! Checks claims ahead of the work (B12): held claims whose handlers have not begun.
 
 use std::collections::HashSet;
 
@@ -13,19 +13,20 @@ use crate::{
     timeline::Moment,
 };
 
-/// The most requests of one call that claims are made in.
+/// The maximum number of requests in one claim call.
 const LARGEST_CHUNK: usize = 100;
 
-/// The most chunks, and the most records, that claims are ahead where handlers are fast.
+/// The maximum numbers of chunks and of records that are claimed ahead if handlers are fast.
 const MOST_CHUNKS_AHEAD: usize = 10;
 const MOST_AHEAD: usize = 250;
 
-/// Handlers that are expected to take less are fast from the beginning, and these many chunks and records are claimed ahead.
+/// Handlers with a shorter expected duration are fast from the beginning, with this many chunks and records claimed
+/// ahead.
 const FAST_MS: u64 = 5;
 const CHUNKS_OF_FAST: usize = 4;
 const AHEAD_OF_FAST: usize = 100;
 
-/// How many records must have been done before others are looked up.
+/// The number of records that must be done before others are looked up.
 const MIN_DONE: usize = 3;
 
 enum Event<'a> {
@@ -39,16 +40,16 @@ enum Event<'a> {
     Released(Owner),
 }
 
-/// The claims of an invocation and its runs, at a moment.
+/// The state of an invocation's claims and runs at one moment.
 #[derive(Default)]
 struct Standing {
-    /// Every claim that was asked for.
+    /// Every requested claim.
     known: HashSet<Owner>,
-    /// Claims that were asked for, and are not answered.
+    /// Requested claims without a response yet.
     asked: HashSet<Owner>,
-    /// Claims that were granted, and whose handlers have not begun.
+    /// Granted claims whose handlers have not begun.
     ahead: HashSet<Owner>,
-    /// Calls of the handler that are open, each under the tick of its beginning.
+    /// Open calls of the handler, each by the tick at which it began.
     open: HashSet<u64>,
     was_polled: bool,
     was_polled_slowly: bool,
@@ -61,7 +62,7 @@ impl Evidence<'_> {
         while let Some((moment, event)) = events.next() {
             match event {
                 Event::Asked(claim) => {
-                    // One that is sent again was asked for before.
+                    // A repeated request is not new.
                     is_new |= standing.known.insert(claim.owner);
                     standing.asked.insert(claim.owner);
                 }
@@ -82,7 +83,7 @@ impl Evidence<'_> {
                 Event::Ended(run) => drop(standing.open.remove(&run.began.tick)),
                 Event::Released(owner) => drop(standing.ahead.remove(&owner)),
             }
-            // The requests of one call are judged together.
+            // The requests of one call are checked together.
             let is_last_of_call = events.peek().is_none_or(|(_, next)| !matches!(next, Event::Asked(_)));
             match (event, self.history.plan.settings.after_unknown) {
                 (Event::Answered(_), Policy::Rerun) => self.check_rerun(invocation, &standing, moment)?,
@@ -105,7 +106,7 @@ impl Evidence<'_> {
         for run in self.runs_of(invocation) {
             events.push((run.began, Event::Began(run)));
             let ended = run.end.map(|(_, ended)| ended);
-            // A poll that panics returns too.
+            // A poll that panics also returns.
             events.extend(run.polled.or(ended).map(|polled| (polled, Event::Polled)));
             let panicked_slowly =
                 ended.filter(|ended| run.polled.is_none() && ended.at.since(run.began.at) > SLOW_POLL);
@@ -121,8 +122,8 @@ impl Evidence<'_> {
         events
     }
 
-    /// Records are looked up before they are claimed only after others were done: no more than ten chunks at once, each by a
-    /// call.
+    /// Checks that records are looked up before they are claimed only after others were done, and at most ten chunks at
+    /// a time, each in its own call.
     pub(super) fn check_lookups(&self, invocation: &Invocation) -> Checked {
         let chunk = self.history.plan.settings.chunk.clamp(1, LARGEST_CHUNK);
         let claims = self.claims_of(invocation);
@@ -145,8 +146,9 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// Before a handler has begun: one chunk, or four and 100 records where handlers are expected to be fast. Then ten chunks and
-    /// 250 records at the most, and one chunk where no handler is fast.
+    /// Checks the number of claims ahead. Before any handler has begun, the limit is one chunk, or four chunks and 100
+    /// records if handlers are expected to be fast. Then it is ten chunks and 250 records, or one chunk if no handler
+    /// is fast.
     fn check_rerun(&self, invocation: &Invocation, standing: &Standing, moment: Moment) -> Checked {
         let settings = &self.history.plan.settings;
         let chunk = settings.chunk.clamp(1, LARGEST_CHUNK);
@@ -161,8 +163,8 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// Whether no more handlers can begin within one call of the store than one chunk has, as far as the service can
-    /// know.
+    /// Returns whether, as far as the service can tell, at most one chunk of handlers can begin during one call of the
+    /// store.
     fn are_slow(&self) -> bool {
         let plan = &self.history.plan;
         let settings = &plan.settings;
@@ -176,8 +178,8 @@ impl Evidence<'_> {
         is_expected_slow && plan.records.iter().all(|record| is_slow(record.ms + record.blocks_ms))
     }
 
-    /// No more claims than there are free slots; until a first poll has returned, and after one that blocked its thread, the
-    /// claims of one call of the handler.
+    /// Checks that there are no more claims than free slots. Until a first poll has returned, and after a poll that
+    /// blocked its thread, the limit is the claims of one call of the handler.
     fn check_just_in_time(&self, standing: &Standing, moment: Moment) -> Checked {
         let settings = &self.history.plan.settings;
         let is_careful = !standing.was_polled || standing.was_polled_slowly;

@@ -1,4 +1,4 @@
-//! The store by its rules: what each record must be after all that was applied to it.
+//! Derives the state of each record from the requests that the store applied.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use crate::{
     timeline::{Moment, millis},
 };
 
-/// What a record must be.
+/// The expected state of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     status: Status,
@@ -65,7 +65,7 @@ impl Evidence<'_> {
         stands.map(|(key, _)| (self.history.hashes[key], entry(*key))).collect()
     }
 
-    /// Whoever runs holds the claim, and knows what it replaced.
+    /// Checks that a run holds its claim, and that it was given the status that its claim replaced.
     fn check_holds(&self, ledger: &Ledger, run: &Run) -> Checked {
         let Some(key) = run.key else { return Ok(()) };
         let Some((took_over, lease_until)) = run.claim else {
@@ -95,7 +95,7 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// What was told to be settled was: a claim's outcome is recorded if the engine was told so.
+    /// Checks that every settle that succeeded for the engine is recorded in the store.
     fn check_told(&self) -> Checked {
         let done = self.history.applied.iter().filter_map(|(_, applied)| match applied {
             Applied::Settle(request, Settled::Done { .. }) => Some((request.owner, Ending::from(&request.settlement))),
@@ -110,7 +110,7 @@ impl Evidence<'_> {
     }
 }
 
-/// What a claim has to be told.
+/// Returns the expected result of a claim.
 fn judge(entry: Option<&Entry>, request: &ClaimRequest, now: Timestamp) -> Told {
     let Some(entry) = entry else { return Told::Granted };
     if entry.fingerprint.is_some() && request.fingerprint.is_some() && entry.fingerprint != request.fingerprint {
@@ -138,7 +138,7 @@ fn claim(ledger: &mut Ledger, request: &ClaimRequest, answer: &Claimed, now: Tim
     let due = judge(entry, request, now);
     let told = told_by_claim(answer);
     ensure!(told == due, Record, "a claim is told {told:?} and not {due:?}, and the record is {entry:?}");
-    // A copy that arrives when the lease is over for others takes over like any of them.
+    // A copy that arrives after the lease and the skew margin takes over like any other claim.
     let stands = entry.is_some_and(|entry| {
         let lapses = entry.lease_until.map(|lease_until| lease_until.after(millis(MARGIN_MS)));
         let is_taken_over = request.takeover == Takeover::Allowed && lapses.is_some_and(|lapses| lapses < now);
@@ -164,7 +164,7 @@ fn settle(ledger: &mut Ledger, request: &SettleRequest, answer: &Settled) -> Che
     let holds = is_mine && status == Some(Status::InProgress);
     let is_done = match request.settlement {
         Settlement::Record { outcome, .. } => holds || is_mine && status == Some(outcome.into()),
-        // A late copy of a release says what its claim was told at first: it must not forget what is known since.
+        // A late copy of a release carries the first result of its claim, and must not delete newer knowledge.
         Settlement::Release => !holds || !entry.as_ref().is_some_and(|entry| entry.took_over),
         Settlement::HandBack => true,
         Settlement::Renew { .. } => holds,

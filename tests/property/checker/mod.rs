@@ -1,5 +1,5 @@
-//! Checks a case: what must have happened is derived from the plan, from the calls of the store and from the journal of
-//! the handlers. Nothing of it is taken from the implementation's own tables, or from the reports that it makes.
+//! Checks a case against the plan, the calls of the store and the journal of the handlers. The expectations do not use
+//! the implementation's tables or its reports.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -30,10 +30,10 @@ mod settles;
 mod table;
 mod waits;
 
-/// A poll that takes longer counts as blocking.
+/// The shortest poll that counts as blocking.
 pub(crate) const SLOW_POLL: Duration = millis(10);
 
-/// A promise that is broken, and how.
+/// A broken promise, with a description.
 #[derive(Clone, Debug)]
 pub(crate) struct Violation {
     pub(crate) promise: Promise,
@@ -42,29 +42,29 @@ pub(crate) struct Violation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
-    /// The answer lists exactly the records that are not decided, in the order of the event (B1, B2, B7, B8).
+    /// The response lists exactly the undecided records, in the order of the event (B1, B2, B7, B8).
     FailureReporting,
-    /// The report on each record is true.
+    /// The report on each record is correct.
     Report,
-    /// The redelivery hook is called once, with the records that failed, and is told until when their keys are held (B7).
+    /// The redelivery hook is called once, with the failed records and the times until which their keys are held (B7).
     Redelivery,
-    /// A record is dead-lettered once if it must be, and only then (B7, B11).
+    /// A record is dead-lettered once if required, and otherwise never (B7, B11).
     DeadLetter,
-    /// The store's records are as its answers say, and only a claim's owner changes them.
+    /// The store's records match its responses, and only the owner of a claim changes them.
     Record,
     /// No handler runs twice for one key without a reason (B3, B6).
     Once,
-    /// A run is settled by its outcome (B7), and without delay.
+    /// A run is settled by its outcome and without delay (B7).
     Settlement,
-    /// An order is kept (B4).
+    /// The order is kept (B4).
     Order,
-    /// Nothing begins or ends past its time, nor more at once than is allowed (B4, B5, B10, B11).
+    /// Nothing begins or ends after its time, and the concurrency limit is kept (B4, B5, B10, B11).
     Bounds,
-    /// Claims do not run further ahead of the work than is documented (B12).
+    /// Claims are no further ahead of the work than documented (B12).
     ClaimsAhead,
     /// Waiting for a claim that is held elsewhere is limited, and polls few keys (B6).
     Waiting,
-    /// What there is time for is done (B5).
+    /// All work that there is time for is done (B5).
     Progress,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Violation {
 
 pub(crate) type Checked = Result<(), Violation>;
 
-/// Fails with a broken promise, unless the condition holds.
+/// Returns a broken promise unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $promise:ident, $($text:tt)+) => {
         if !$condition {
@@ -97,18 +97,18 @@ pub(crate) struct Evidence<'a> {
     settles: HashMap<Owner, Vec<&'a Settle>>,
     settles_of: HashMap<usize, Vec<&'a Settle>>,
     reads_of: HashMap<usize, Vec<&'a Read>>,
-    /// By invocation and place in the event; a probe comes before its handler.
+    /// Runs by invocation and place in the event. A probe precedes its handler.
     runs: HashMap<(usize, usize), Vec<&'a Run>>,
-    /// By invocation, in the order of their beginning.
+    /// Runs by invocation, in the order in which they began.
     runs_of: HashMap<usize, Vec<&'a Run>>,
     dead_letters: HashMap<(usize, usize), Vec<&'a DeadLettered>>,
-    /// By invocation, in the order of their ends: when each run ended, and the longest one until then.
+    /// The end of each run and the longest run until then, by invocation, in the order of the ends.
     longest: HashMap<usize, Vec<(Moment, Duration)>>,
-    /// When threads were free again after they had been blocked.
+    /// The times at which blocked threads became free again.
     freed: HashSet<Timestamp>,
 }
 
-/// Checks everything.
+/// Checks all promises.
 pub(crate) fn check(history: &History) -> Checked {
     let evidence = Evidence::new(history);
     evidence.check_ledger()?;
@@ -160,8 +160,8 @@ impl<'a> Evidence<'a> {
         evidence
     }
 
-    /// When the runs of each record ended, in that order, and the longest of them until then. One that was cancelled says nothing
-    /// of how long others take.
+    /// Returns the ends of an invocation's runs, in order, each with the longest run until then. Cancelled runs do not
+    /// count, because they do not show how long others take.
     fn spans(&self, invocation: &Invocation) -> Vec<(Moment, Duration)> {
         let span = |run: &&Run| {
             let runs = self.runs(invocation, run.place);
@@ -218,7 +218,7 @@ impl<'a> Evidence<'a> {
         self.dead_letters.get(&(invocation.number, place)).map_or(&[], Vec::as_slice)
     }
 
-    /// The claim under which a record was given to the handler.
+    /// Returns the claim under which a record was given to the handler.
     fn claim_of(&self, run: &Run) -> Option<&'a Claim> {
         let claims = self.claims(run.invocation, run.key?);
         claims.iter().rev().find(|claim| claim.told == Told::Granted && claim.asked < run.began).copied()
@@ -228,19 +228,19 @@ impl<'a> Evidence<'a> {
         self.claim_of(run).map(|claim| claim.owner)
     }
 
-    /// How long a run is expected to take at a moment. Of one that ended at the same time, without having blocked its thread,
-    /// the service need not know.
+    /// Returns the expected duration of a run at a moment. The service may not have observed a run that ended at that
+    /// moment without blocking its thread.
     fn expected(&self, invocation: &Invocation, at: Moment) -> Duration {
         let is_freed = self.freed.contains(&at.at);
         self.expected_by(invocation, |ended| if is_freed { ended.tick < at.tick } else { ended.at < at.at })
     }
 
-    /// How long a run is expected to take after all that had ended by then.
+    /// Returns the expected duration of a run after all runs that had ended by then.
     fn expected_after(&self, invocation: &Invocation, at: Timestamp) -> Duration {
         self.expected_by(invocation, |ended| ended.at <= at)
     }
 
-    /// How long a run is expected to take, by the setting or by the runs that are known to have ended.
+    /// Returns the expected duration of a run, from the setting or from the runs that have ended.
     fn expected_by(&self, invocation: &Invocation, has_ended: impl Fn(&Moment) -> bool) -> Duration {
         let spans = self.longest.get(&invocation.number).map_or(&[][..], Vec::as_slice);
         let known = spans.partition_point(|(ended, _)| has_ended(ended));
@@ -248,12 +248,12 @@ impl<'a> Evidence<'a> {
         self.history.plan.settings.expected_ms.map_or(longest, millis)
     }
 
-    /// How long a run is expected to take after all that ran in the invocation.
+    /// Returns the expected duration of a run after all runs of the invocation.
     fn expected_at_last(&self, invocation: &Invocation) -> Duration {
         self.expected_after(invocation, invocation.ended)
     }
 
-    /// The first time from `at` on at which no thread was blocked.
+    /// Returns the first time at or after `at` at which no thread was blocked.
     fn free_from(&self, at: Timestamp) -> Timestamp {
         self.history
             .journal
@@ -262,14 +262,14 @@ impl<'a> Evidence<'a> {
             .fold(at, |at, blocked| if blocked.from <= at && at < blocked.until { blocked.until } else { at })
     }
 
-    /// Whether a failure of the record on this delivery of it would take healthy ones behind it along.
+    /// Returns whether a failure of the record on this delivery would also dead-letter healthy records behind it.
     fn is_last_in_order(&self, invocation: &Invocation, place: usize) -> bool {
         let count = self.record(invocation, place).receive_count + u32::try_from(invocation.delivery).unwrap();
         let is_last = self.history.plan.settings.max_receive_count.is_some_and(|max| count >= max);
         is_last && self.lane(invocation, place).is_some()
     }
 
-    /// The records behind one in its lane.
+    /// Returns the records behind a record in its lane.
     fn followers<'b>(&'b self, invocation: &'b Invocation, place: usize) -> impl Iterator<Item = usize> + 'b {
         let lane = self.lane(invocation, place);
         (place + 1..invocation.places.len())
@@ -277,7 +277,7 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// When a lease is over for others.
+/// Returns the time at which others may take over a lease.
 fn lapses(lease_until: Timestamp) -> Timestamp {
     lease_until.after(millis(MARGIN_MS + 1))
 }
@@ -287,17 +287,17 @@ impl Invocation {
         self.answer.is_none()
     }
 
-    /// The end of the invocation's time, or else of its lease.
+    /// Returns the invocation's deadline, or the end of its lease if the deadline is unknown.
     fn deadline(&self) -> Timestamp {
         self.began.after(millis(if self.left_ms == 0 { LEASE_MS } else { self.left_ms }))
     }
 
-    /// When its claims end for their holder: a second after a deadline that is known.
+    /// Returns the end of its leases for their holder, which is one second after a known deadline.
     fn lease_until(&self) -> Timestamp {
         if self.left_ms == 0 { self.deadline() } else { self.deadline().after(millis(1_000)) }
     }
 
-    /// The documented default: a twentieth of the time left, at least half a second, at most two.
+    /// Returns the documented default reserve: 5 % of the time left, at least 500 ms and at most 2 s.
     fn reserve(&self) -> Duration {
         (self.deadline().since(self.began) / 20).clamp(millis(500), millis(2_000))
     }

@@ -1,4 +1,4 @@
-//! The outcome that each record of an invocation must have, and what the answer must say of it.
+//! Derives the expected outcome of each record of an invocation, and its effect on the response.
 
 use std::collections::HashMap;
 
@@ -15,28 +15,28 @@ use crate::{
     runner::Invocation,
 };
 
-/// What is known of a record by itself, without those before it in its order.
+/// The expectations for a record, without regard to the records before it in its order.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     pub(super) outcome: Outcome,
-    /// Every outcome that the evidence allows.
+    /// All outcomes that the evidence allows.
     pub(super) possible: Vec<Outcome>,
     pub(super) reported: bool,
-    /// Whether it must be dead-lettered; `None` if it may.
+    /// Whether it must be dead-lettered, or `None` if either is allowed.
     pub(super) is_dead: Option<bool>,
-    /// Whether it was, or its operation was as another record.
+    /// Whether it was dead-lettered, or its operation was, through another record.
     pub(super) is_dead_lettered: bool,
-    /// For a record with the key of an earlier one: that one.
+    /// The earlier record with the same key, if there is one.
     pub(super) leader: Option<usize>,
 }
 
 impl Evidence<'_> {
-    /// How many records of an event were decoded: one by one, in their order.
+    /// Returns the number of records of an event that were decoded. Records are decoded one by one, in order.
     pub(super) fn decoded(&self, invocation: &Invocation) -> usize {
         self.history.journal.decoded.get(&invocation.number).copied().unwrap_or(0)
     }
 
-    /// For each record of an event.
+    /// Returns the expectations for each record of an event.
     pub(super) fn expected_outcomes(&self, invocation: &Invocation) -> Vec<Expected> {
         let mut all: Vec<Expected> = Vec::with_capacity(invocation.places.len());
         let mut leaders = HashMap::new();
@@ -66,8 +66,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// A record with an earlier one's key has its outcome; with another payload it is a misuse of the key, once that has an
-    /// outcome.
+    /// Derives the expectations for a record with the key of an earlier one. It has the same outcome, or is a mismatch
+    /// if its payload differs and the earlier record has an outcome.
     fn follower(&self, invocation: &Invocation, place: usize, theirs: &Expected, leader: usize) -> Expected {
         let same_payload =
             self.history.plan.same_payload(self.record(invocation, place), self.record(invocation, leader));
@@ -101,7 +101,7 @@ impl Evidence<'_> {
         let possible = self.possible_outcomes(invocation, place);
         let mut outcome = told_of(&possible, invocation, place);
         let letters = self.dead_letters(invocation, place);
-        // Both have one name.
+        // Both outcomes have the same name.
         let is_reported = invocation.reports.get(place).is_some_and(|report| report.reported);
         if outcome == Outcome::Mismatch
             && is_reported
@@ -117,7 +117,8 @@ impl Evidence<'_> {
         Expected { outcome, possible, reported, is_dead, is_dead_lettered, leader: None }
     }
 
-    /// Whether a record must be dead-lettered: no retry can help it, or none follows and it would take healthy ones along.
+    /// Returns whether a record must be dead-lettered, because a retry cannot succeed, or because this is the last
+    /// delivery and the failure would also dead-letter healthy records.
     fn is_dead(&self, invocation: &Invocation, place: usize, outcome: Outcome) -> Option<bool> {
         let settings = &self.history.plan.settings;
         if settings.dead_letters.is_none() {
@@ -154,8 +155,8 @@ impl Evidence<'_> {
                 Some(claim) if claim.told.held_until().is_some() => {
                     return self.outcomes_of_wait(invocation, place, claim);
                 }
-                // A claim is not acted on if its lease has passed when the others of its call are answered. It counts from when the
-                // invocation began, whatever the store has made of it.
+                // A claim is not acted on if its lease has passed when the responses to its call arrive. Its lease
+                // counts from the start of the invocation, whatever lease the store has recorded.
                 Some(claim)
                     if run.is_none() && claim.lease_until.is_some() && invocation.lease_until() <= invocation.ended =>
                 {
@@ -166,7 +167,8 @@ impl Evidence<'_> {
         }]
     }
 
-    /// A record that was not claimed may have been looked up. One that is done then has the outcome that the read shows.
+    /// Derives the outcomes of an unclaimed record, which may have been looked up. A completed one has the outcome of
+    /// that read.
     fn outcomes_of_lookup(&self, invocation: &Invocation, place: usize) -> Vec<Outcome> {
         let key = self.record(invocation, place).key().map(|key| self.history.hashes[&key]);
         let mut reads = self.reads_of(invocation.number).iter().rev();
@@ -177,13 +179,14 @@ impl Evidence<'_> {
             Told::Failed => Outcome::ReplayedFailure,
             _ => Outcome::Replayed,
         };
-        // Of those that one read shows, an earlier one may stop the batch. Another record with the same key still has the outcome.
+        // Of the records in one read, an earlier one may stop the batch. Another record with the same key still has its
+        // outcome.
         let report = invocation.reports.get(place).map(|report| format!("{:?}", report.outcome));
         let was_stopped = self.history.plan.settings.stops_batch && report.as_deref() == Some("Ok(Skipped)");
         if was_stopped { vec![Outcome::NotStarted, outcome] } else { vec![outcome] }
     }
 
-    /// Whether the record that a read shows is of this payload: whoever claimed it had one of the plan's.
+    /// Returns whether the record in a read has this payload. Its claimant used one of the plan's payloads.
     fn is_of_payload(&self, invocation: &Invocation, place: usize, read: &Read) -> bool {
         let Some(fingerprint) = read.fingerprint else { return true };
         if self.history.plan.settings.payload == PayloadChoice::Ignored {
@@ -201,7 +204,7 @@ impl Evidence<'_> {
         })
     }
 
-    /// A record that waits for a claim has the outcome that a poll shows, unless it has stopped waiting before.
+    /// Derives the outcomes of a record that waits for a claim: the result of a poll, unless it stopped waiting before.
     fn outcomes_of_wait(&self, invocation: &Invocation, place: usize, claim: &Claim) -> Vec<Outcome> {
         let mut waited_for = vec![match claim.told {
             Told::MismatchInProgress(_) => Outcome::MismatchForNow,
@@ -213,7 +216,7 @@ impl Evidence<'_> {
         let earlier = reads.map(|read| self.shown_by(read, claim)).filter(|outcome| outcome.is_in_progress());
         waited_for.extend(earlier);
         waited_for.dedup();
-        // A read that may have been made to withdraw a request in doubt need not have been taken for a poll.
+        // A read that may have been made to withdraw an in-doubt request need not count as a poll.
         if !shown.is_in_progress() && !self.was_in_doubt(claim) && self.waits_until_answer(invocation, place, read) {
             return vec![shown];
         }
@@ -222,7 +225,7 @@ impl Evidence<'_> {
         waited_for
     }
 
-    /// What a read shows to the claim that waits.
+    /// Returns the outcome that a read shows to a waiting claim.
     fn shown_by(&self, read: &Read, claim: &Claim) -> Outcome {
         let is_other = claim.fingerprint.zip(read.fingerprint).is_some_and(|(ours, theirs)| ours != theirs);
         match (read.told, is_other) {
@@ -233,7 +236,7 @@ impl Evidence<'_> {
             (Told::Completed, _) => Outcome::Replayed,
             (Told::Failed, _) => Outcome::ReplayedFailure,
             (told, _) => match self.history.plan.settings.after_unknown {
-                // A poll that takes its time may see the lease over.
+                // A slow poll may find that the lease has ended.
                 Policy::Refuse if !self.is_held(told, read) => Outcome::Abandoned,
                 _ => Outcome::InProgress,
             },
@@ -248,7 +251,7 @@ impl Evidence<'_> {
         read.answered.is_none_or(|answered| lapses(until) > answered.at)
     }
 
-    /// The last answered read of a key after a claim on it was refused.
+    /// Returns the last successful read of a key after its claim was refused.
     pub(super) fn last_read(&self, claim: &Claim) -> Option<&Read> {
         let is_of_it = |read: &&Read| {
             read.key == claim.key
@@ -287,7 +290,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// An answered invocation reports each record in its place, by outcomes whose names are known.
+    /// Checks that a completed invocation reports each record in its place, with a known outcome name.
     pub(super) fn check_names(&self, invocation: &Invocation) -> Checked {
         for report in &invocation.reports {
             let name = format!("{:?}", report.outcome);
@@ -297,13 +300,13 @@ impl Evidence<'_> {
     }
 }
 
-/// Of several possible outcomes the one that is reported, if that is among them.
+/// Returns the reported outcome if it is possible, or else the first possible outcome.
 fn told_of(possible: &[Outcome], invocation: &Invocation, place: usize) -> Outcome {
     if let [only] = possible {
         return *only;
     }
     let name = invocation.reports.get(place).map(|report| format!("{:?}", report.outcome));
-    // What was skipped had not begun, or waited still.
+    // A skipped record had not begun, or was still waiting.
     let is_open = |outcome: &Outcome| *outcome == Outcome::NotStarted || outcome.is_in_progress();
     let is_told = |outcome: &&Outcome| {
         name.as_deref().is_some_and(|name| outcome.names().contains(&name) || name == "Ok(Skipped)" && is_open(outcome))
@@ -323,7 +326,7 @@ fn outcome_of_run(run: &Run) -> Outcome {
     }
 }
 
-/// What a successor has recorded counts, and nothing else.
+/// Returns the outcome that a successor has recorded. Nothing else counts.
 fn outcome_of_successor(current: Option<(Status, Option<Fingerprint>)>, ours: Option<Fingerprint>) -> Outcome {
     match current {
         Some((_, Some(theirs))) if ours.is_some_and(|ours| ours != theirs) => Outcome::LeaseLost,

@@ -1,4 +1,4 @@
-//! Reports: what is said of each record, to observers, to the redelivery hook and to the dead-letter destination.
+//! Checks the reports to observers, to the redelivery hook and to the dead-letter destination.
 
 use std::collections::HashSet;
 
@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl Evidence<'_> {
-    /// One report for each record, in the order of the event, with an outcome that the evidence allows; whether it is reported
-    /// follows from that.
+    /// Checks that there is one report per record, in the order of the event, with an outcome that the evidence allows
+    /// and with the response that this outcome requires.
     pub(super) fn check_reports(&self, invocation: &Invocation, expected: &[Expected], reported: &[bool]) -> Checked {
         let reports = &invocation.reports;
         ensure!(reports.len() == expected.len(), Report, "{} of {}", reports.len(), expected.len());
@@ -51,14 +51,14 @@ impl Evidence<'_> {
         self.check_redelivery(invocation, reported)
     }
 
-    /// Whether a record that no failure in its lane holds back may be skipped: the batch was stopped before it began, or its
-    /// key is that of one that was skipped.
+    /// Returns whether a record that no failure in its lane holds back may be skipped. Either the batch was stopped
+    /// before the record began, or a record with the same key was skipped.
     fn may_be_skipped(&self, invocation: &Invocation, place: usize, expected: &[Expected]) -> bool {
         let leader = expected[place].leader;
         let first = leader.unwrap_or(place);
         let began = !self.runs(invocation, first).is_empty();
         let is_open = |outcome: &Outcome| *outcome == Outcome::NotStarted || outcome.is_in_progress();
-        // What waits to be dead-lettered in its turn is open too.
+        // A record that waits for its turn to be dead-lettered is open, too.
         let is_open = !began && expected[first].possible.iter().any(is_open)
             || leader.is_some() && expected[first].is_dead != Some(false);
         let is_leader_skipped =
@@ -66,7 +66,7 @@ impl Evidence<'_> {
         is_open && (self.history.plan.settings.stops_batch || is_leader_skipped)
     }
 
-    /// Until when a key is held follows from the lease in the way, or from the one that a run has left.
+    /// Checks that the reported end of a key's lease is that of the lease in the way, or of the lease that a run left.
     fn check_held_until(
         &self,
         invocation: &Invocation,
@@ -80,7 +80,7 @@ impl Evidence<'_> {
             report.held_until.is_none()
         } else {
             let due = self.held_until(invocation, first, expected[first].outcome);
-            // Of a record with the key of one that is skipped nothing need be known.
+            // The lease of a record with the key of a skipped one may be unknown.
             let is_unknown = report.held_until.is_none() && is_skipped(&invocation.reports[first]);
             due.is_empty() || is_unknown || due.contains(&report.held_until)
         };
@@ -88,7 +88,7 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// The ends of leases that may be told; none if that is not certain.
+    /// Returns the ends of leases that may be reported, or none if they are not certain.
     fn held_until(&self, invocation: &Invocation, place: usize, outcome: Outcome) -> Vec<Option<Timestamp>> {
         let claim = self.record(invocation, place).key().and_then(|key| self.claims(invocation.number, key).last());
         let Some(claim) = claim else { return vec![None] };
@@ -110,7 +110,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// The hook is called once with the records that are reported, if any is, while there is time.
+    /// Checks that the hook is called once with the reported records, if there are any, while there is time.
     fn check_redelivery(&self, invocation: &Invocation, reported: &[bool]) -> Checked {
         let calls = self.history.journal.redeliveries.iter().filter(|call| call.invocation == invocation.number);
         let calls: Vec<_> = calls.collect();
@@ -128,8 +128,8 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// What no retry can help is dead-lettered once, unless a failure before it in its order has it delivered again, or no
-    /// time is left; and nothing else is.
+    /// Checks that exactly the records whose retry cannot succeed are dead-lettered, once each, unless an earlier
+    /// failure in their order has them redelivered, or no time is left.
     pub(super) fn check_dead_letters(
         &self,
         invocation: &Invocation,

@@ -1,4 +1,4 @@
-//! Responses: the records that are not decided, and nothing else, in the order of the event.
+//! Checks responses, which contain exactly the undecided records, in the order of the event.
 
 use std::collections::{HashMap, HashSet};
 
@@ -44,7 +44,7 @@ impl Evidence<'_> {
             return Ok(());
         }
         let ids = records().zip(&reported).filter(|(_, reported)| **reported).filter_map(|(record, _)| record.id);
-        // SQS is told of an id once, others of each record.
+        // SQS gets each id once, other sources get one entry per record.
         let mut told = HashSet::new();
         let ids = ids.filter(|id| !self.history.plan.source.is_sqs() || told.insert(*id));
         let due: Vec<String> = ids.map(id_of).collect();
@@ -53,7 +53,7 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// A killed invocation has dead-lettered each record once at the most.
+    /// Checks that a killed invocation has dead-lettered each record at most once.
     fn check_killed(&self, invocation: &Invocation) -> Checked {
         for place in 0..invocation.places.len() {
             let letters = self.dead_letters(invocation, place).len();
@@ -62,7 +62,7 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// An event with a record that has no id is refused before anything is done.
+    /// Checks that an event with a record without an id is refused before any work is done.
     fn check_refused(&self, invocation: &Invocation) -> Checked {
         let answer = &invocation.answer;
         ensure!(*answer == Some(Err(ErrorKind::Event)), FailureReporting, "a record without an id: {answer:?}");
@@ -80,13 +80,13 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// Whether not even the first record can be expected to end in time.
+    /// Returns whether not even the first record can be expected to end in time.
     fn cannot_start(&self, invocation: &Invocation) -> bool {
         let expected = millis(self.history.plan.settings.expected_ms.unwrap_or(0));
         invocation.began >= invocation.stop() || invocation.began.after(expected) > invocation.stop()
     }
 
-    /// Whatever is behind a record that is reported, in its order, is reported too.
+    /// Returns whether each record is reported. All records behind a reported one in its order are reported, too.
     fn reported(&self, invocation: &Invocation, expected: &[Expected]) -> Vec<bool> {
         let mut failed = HashSet::new();
         let report = |(place, expected): (usize, &Expected)| {
@@ -101,13 +101,13 @@ impl Evidence<'_> {
     }
 
     fn check_behind_failures(&self, invocation: &Invocation, reported: &[bool]) -> Checked {
-        // The last call of the handler with the first record of each lane that is reported.
+        // The last handler call with the first reported record of each lane.
         let mut failed: HashMap<usize, Option<Moment>> = HashMap::new();
         for (place, reported) in reported.iter().enumerate() {
             let Some(lane) = self.lane(invocation, place) else { continue };
             let runs = self.runs(invocation, place);
             if let Some(call) = failed.get(&lane) {
-                // What goes together begins before anybody knows that it fails.
+                // Records that are handled together begin before a failure among them is known.
                 let is_together = self.history.plan.settings.consecutive && call.is_some();
                 let may_run = is_together && runs.iter().all(|run| Some(run.began) == *call);
                 ensure!(runs.is_empty() || may_run, Order, "{runs:?} behind a record that is reported");
@@ -118,7 +118,7 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// Whether time was never up. A process that was frozen has lost time, in every invocation.
+    /// Returns whether time never ran out. A frozen process has lost time, in every invocation.
     pub(super) fn had_time(&self, invocation: &Invocation) -> bool {
         let expected = self.expected_at_last(invocation);
         let stop = invocation.stop();
@@ -126,7 +126,8 @@ impl Evidence<'_> {
         !journal.was_frozen && invocation.ended < stop && invocation.ended.after(expected) <= stop
     }
 
-    /// If time was never up, everything was decoded, claimed, waited for and run that nothing held back.
+    /// Checks that, if time never ran out, all records that nothing held back were decoded, claimed, waited for and
+    /// run.
     fn check_progress(&self, invocation: &Invocation, expected: &[Expected], reported: &[bool]) -> Checked {
         let settings = &self.history.plan.settings;
         let may_halt = settings.stops_batch
@@ -135,7 +136,7 @@ impl Evidence<'_> {
             return Ok(());
         }
         let decoded = self.decoded(invocation);
-        // If every order has failed nothing more can be done.
+        // If every order has failed, there is nothing more to do.
         let lanes: HashSet<_> = (0..expected.len()).map(|place| self.lane(invocation, place)).collect();
         let failed = (0..decoded).filter(|place| reported[*place]);
         let failed: HashSet<_> = failed.map(|place| self.lane(invocation, place)).collect();
@@ -155,7 +156,7 @@ impl Evidence<'_> {
             let is_open = expected.possible.contains(&Outcome::NotStarted);
             ensure!(!is_open, Progress, "record {place} was not run, and there was time");
             let is_cancelled = |run: &&Run| run.end.is_none_or(|(end, _)| end == End::Cancelled);
-            // A call of several records is cancelled for all of them.
+            // A call with several records is cancelled for all of them.
             let is_limited = |run: &Run| {
                 let mut call = self.runs_of(invocation).iter().filter(|other| other.began == run.began);
                 settings.dead_letters.is_some() && call.any(|run| self.is_last_in_order(invocation, run.place))
@@ -167,7 +168,7 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// What is wrong with an answer, record by record.
+    /// Describes the differences of a response, record by record.
     fn difference(&self, invocation: &Invocation, due: &[String], expected: &[Expected]) -> String {
         let Some(Ok(answer)) = &invocation.answer else {
             return format!("{:?}, and not {} ids", invocation.answer, due.len());

@@ -1,4 +1,4 @@
-//! Runs: each within its time and its order, and repeated only for a reason.
+//! Checks runs: each within its time and its order, and repeated only for a reason.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -14,10 +14,10 @@ use crate::{
     timeline::{Moment, millis},
 };
 
-/// How long settles may take that begin after the deadline, because a handler blocked its thread until then.
+/// The maximum duration of settles that begin after the deadline because a handler blocked its thread until then.
 const LATE_SETTLES_MS: u64 = 1_000;
 
-/// How exact timers are.
+/// The precision of timers.
 const TIMER: Duration = millis(2);
 
 impl Evidence<'_> {
@@ -36,7 +36,7 @@ impl Evidence<'_> {
         let open = journal.most_open.get(&invocation.number).copied().unwrap_or(0);
         ensure!(open <= settings.concurrency, Bounds, "{open} handlers ran at once");
         let stop = invocation.stop();
-        // A handler that blocks its thread cannot be cancelled, nor can those beside it.
+        // A handler that blocks its thread cannot be cancelled, and neither can those beside it.
         let last_end = self.free_from(stop);
         for run in self.runs_of(invocation) {
             ensure!(run.together <= settings.together, Bounds, "{} records were together", run.together);
@@ -67,7 +67,7 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// On its last delivery a record that others stand behind runs as long as it may, and no longer.
+    /// Checks that a record with others behind it runs as long as it may on its last delivery, and no longer.
     fn check_longest_run(
         &self,
         invocation: &Invocation,
@@ -81,12 +81,12 @@ impl Evidence<'_> {
             || invocation.was_killed();
         ensure!(may_be_cut_off, Bounds, "{run:?} was cancelled before {least:?}");
         let latest = self.free_from(run.began.at.after(most));
-        ensure!(ended <= latest, Bounds, "{run:?} held its followers up for more than {most:?}");
+        ensure!(ended <= latest, Bounds, "{run:?} held back its followers for more than {most:?}");
         Ok(())
     }
 
-    /// How long a handler may run on the last delivery of a record that others stand behind, at the least and at the most;
-    /// `None` where there is no such limit, or where it is not certain.
+    /// Returns the minimum and maximum time that a handler may run on the last delivery of a record with others behind
+    /// it, or `None` if there is no such limit, or if it is not certain.
     fn last_attempt_timeout(&self, invocation: &Invocation, run: &Run) -> Option<(Duration, Duration)> {
         let settings = &self.history.plan.settings;
         let key = self.record(invocation, run.place).key();
@@ -105,13 +105,13 @@ impl Evidence<'_> {
         is_limited.then(|| (least.saturating_sub(TIMER), most + TIMER))
     }
 
-    /// The records of a lane run one after the other, in the order of the event.
+    /// Checks that the records of a lane run one after the other, in the order of the event.
     fn check_order(&self, invocation: &Invocation) -> Checked {
         let mut last: HashMap<usize, &Run> = HashMap::new();
         for run in self.runs_of(invocation) {
             let Some(lane) = self.lane(invocation, run.place) else { continue };
             if let Some(before) = last.insert(lane, run) {
-                // Those that go together are in their order.
+                // Records that are handled together are in order.
                 let is_together = self.history.plan.settings.consecutive && before.began == run.began;
                 let is_next = before.place < run.place
                     || before.place == run.place && before.end.is_some_and(|(end, _)| end == End::NotDone);
@@ -126,7 +126,7 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// Nothing begins after a failure that stops the batch.
+    /// Checks that nothing begins after a failure that stops the batch.
     fn check_halt(&self, invocation: &Invocation) -> Checked {
         let ordered = self.runs_of(invocation).iter().filter(|run| self.lane(invocation, run.place).is_some());
         let fails = |end| matches!(end, End::Transient | End::Unknown | End::Panicked | End::Cancelled);
@@ -139,9 +139,9 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// A key's handler runs again only if the run before released the key, or left no outcome, and then as the policy
-    /// says. After a killed invocation, too, nothing runs again but what had begun and was not recorded, and it is told
-    /// that it took over.
+    /// Checks that the handler of a key runs again only if the previous run released the key, or left no outcome and
+    /// the policy allows it. After a killed invocation, too, only runs that had begun and were not recorded are
+    /// repeated, with a takeover.
     fn check_repetitions(&self) -> Checked {
         let mut last: HashMap<usize, &Run> = HashMap::new();
         let ended = self.settled();
@@ -171,7 +171,7 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// When each claim was settled in the store.
+    /// Returns the time at which each claim was settled in the store.
     fn settled(&self) -> HashMap<(Owner, Ending), Moment> {
         let settles = self.history.applied.iter().filter_map(|(moment, applied)| match applied {
             Applied::Settle(request, Settled::Done { .. }) => Some((*moment, request)),
@@ -184,7 +184,7 @@ impl Evidence<'_> {
         settled
     }
 
-    /// Where a lost outcome is not met by running again, an effect happens once.
+    /// Checks that an effect happens once if the policy does not repeat runs without an outcome.
     fn check_effects(&self) -> Checked {
         let plan = &self.history.plan;
         let is_once = match plan.settings.after_unknown {
@@ -192,7 +192,7 @@ impl Evidence<'_> {
             Policy::Refuse => true,
             Policy::Probe => plan.records.iter().all(|record| record.probe == ProbeBehaviour::Truth),
         };
-        // What is released after a panic is said to have no effect.
+        // A run that is released after a panic counts as one without an effect.
         if !is_once || plan.settings.releases_panics {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Settles: each run by its outcome, and before the next handler begins if that would keep it waiting.
+//! Checks settles: each run by its outcome, and before the next handler begins if that would delay it.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     timeline::millis,
 };
 
-/// How long an outcome may be due when another handler begins.
+/// The maximum time that an outcome may have been due when another handler begins.
 const DUE_AT_MOST: Duration = millis(2);
 
 impl Evidence<'_> {
@@ -19,7 +19,7 @@ impl Evidence<'_> {
         self.check_delay(invocation)
     }
 
-    /// How a claim is settled after such a run; `None` if it is kept.
+    /// Returns the settle that follows such a run, or `None` if the claim is kept.
     fn ending_of(&self, end: End) -> Option<Ending> {
         match end {
             End::Succeeded | End::Recovered => Some(Ending::Complete),
@@ -30,8 +30,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// A settle follows from how its run ended, and a claim whose handler did not begin is released. A killed invocation
-    /// may leave both undone, but does nothing else.
+    /// Checks that each settle follows from the end of its run, and that claims whose handlers did not begin are
+    /// released. A killed invocation may omit both, but does nothing else.
     fn check_endings(&self, invocation: &Invocation) -> Checked {
         let mut owners = HashMap::new();
         for run in self.runs_of(invocation) {
@@ -57,8 +57,8 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// Before a handler begins, every outcome is sent that has been due for too long: a handler that blocks its thread
-    /// delays the others by one run at the most.
+    /// Checks that all outcomes that have been due for too long are sent before a handler begins. A handler that blocks
+    /// its thread delays the others by at most one run.
     fn check_delay(&self, invocation: &Invocation) -> Checked {
         let runs = self.runs_of(invocation);
         for run in runs {
@@ -67,7 +67,7 @@ impl Evidence<'_> {
                 continue;
             }
             let sent = self.settles(owner).first().map(|settle| settle.asked);
-            // In the order of their beginning.
+            // In the order in which they began.
             let next = runs.partition_point(|later| later.began.at <= ended.at.after(DUE_AT_MOST));
             if let Some(later) = runs.get(next) {
                 let is_sent = sent.is_some_and(|sent| sent < later.began);

@@ -1,5 +1,5 @@
-//! The outcomes that a record can have, and what the answer says of each: the documentation's table, written down once more
-//! so that nothing here depends on the implementation's.
+//! The possible outcomes of a record and their effect on the response. This repeats the table of the documentation, to
+//! be independent of the implementation's.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -17,30 +17,30 @@ pub(super) enum Outcome {
     LeaseLost,
     InProgress,
     Abandoned,
-    /// Another payload's outcome stands.
+    /// Another payload has an outcome.
     Mismatch,
-    /// Another payload's claim stands.
+    /// Another payload has a claim.
     MismatchForNow,
     KeyMissing,
-    /// No work, as the service is told.
+    /// The service ignores it.
     Ignored,
     Undecodable,
-    /// The decoder says that the body may be decoded later, or panics.
+    /// The decoder reported that the body may be decoded later, or panicked.
     NotDecoded,
     StoreTrouble,
     NotStarted,
 }
 
-/// What the answer says of a record.
+/// The effect of an outcome on the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     Acknowledged,
     Reported,
-    /// By the policy for records that no retry can help.
+    /// By the policy for records whose retry cannot succeed.
     ByPolicy,
 }
 
-/// What the answer says of a record, by the name of its outcome: the table in the documentation of batches.
+/// Returns the rule for an outcome by its name, as in the documentation of batches.
 pub(super) fn rule_of(name: &str) -> Option<Rule> {
     Some(match name {
         "Ok(Executed)"
@@ -72,7 +72,7 @@ pub(super) fn rule_of(name: &str) -> Option<Rule> {
 }
 
 impl Outcome {
-    /// Its name in a report.
+    /// Returns its names in a report.
     pub(super) fn names(self) -> &'static [&'static str] {
         match self {
             Self::Executed => &["Ok(Executed)"],
@@ -106,17 +106,17 @@ impl Outcome {
         }
     }
 
-    /// Whether the operation has an outcome, so that another payload is a misuse of its key.
+    /// Whether the operation has an outcome, so that another payload is a mismatch.
     pub(super) fn stands(self) -> bool {
         self.rule() == Rule::Acknowledged || matches!(self, Self::FailedForGood | Self::ReplayedFailure)
     }
 
-    /// Whether a claim of whichever payload was in its way at last.
+    /// Whether a claim, of any payload, was in its way at the end.
     pub(super) fn is_in_progress(self) -> bool {
         matches!(self, Self::InProgress | Self::MismatchForNow)
     }
 
-    /// Whether its handler ran to its end and failed, or it could not be decoded, and a retry may help.
+    /// Whether its handler completed with a failure, or it could not be decoded, and a retry may succeed.
     pub(super) fn has_failed(self) -> bool {
         matches!(self, Self::FailedForNow | Self::FailedUnknown | Self::Panicked | Self::NotDecoded)
     }

@@ -1,4 +1,4 @@
-//! Waiting for claims that are held elsewhere (B6): long enough, not too long, and with few polls.
+//! Checks waits for claims that are held elsewhere (B6): long enough, not too long, and with few polls.
 
 use std::collections::HashSet;
 
@@ -19,10 +19,10 @@ const WAIT_UP_TO_MS: u64 = 20_000;
 /// The longest pause before a claim is sent again, in milliseconds.
 const LONGEST_PAUSE_MS: u64 = 200;
 
-/// The most keys that one poll reads.
+/// The maximum number of keys that one poll reads.
 const KEYS_IN_A_POLL: usize = 25;
 
-/// The most keys that are polled in a second.
+/// The maximum number of keys that are polled in a second.
 const KEYS_IN_A_SECOND: usize = 100;
 
 impl Evidence<'_> {
@@ -34,17 +34,17 @@ impl Evidence<'_> {
         self.lane(invocation, place).is_some() || self.history.plan.settings.waits_without_order()
     }
 
-    /// Whether a record is certain to have waited still when this read was answered.
+    /// Returns whether a record was certainly still waiting when this read returned.
     pub(super) fn waits_until_answer(&self, invocation: &Invocation, place: usize, read: &Read) -> bool {
         let settings = &self.history.plan.settings;
         let Some(answered) = read.answered else { return false };
         let Some(refused) = self.refused(invocation, place) else { return false };
         let limit = refused.answered.map(|refused| refused.at.after(millis(self.wait_up_to_ms())));
         let is_within = limit.is_some_and(|limit| answered.at < limit);
-        // A run that ended at the same time may have been heard of first.
+        // A run that ended at the same time may have been observed first.
         let expected = self.expected_after(invocation, answered.at);
         let is_in_vain = self.last_known_lease(read).is_some_and(|until| until.after(expected) > invocation.stop());
-        // In an order a failure before it ends its wait, and any failure may where the answer depends on no more.
+        // An earlier failure in its order ends the wait, and so may any failure if the response depends on no more.
         let is_alone = !settings.stops_batch
             && (self.lane(invocation, place).is_none()
                 || (0..place).all(|earlier| self.lane(invocation, earlier) != self.lane(invocation, place)))
@@ -52,7 +52,7 @@ impl Evidence<'_> {
         is_within && !is_in_vain && is_alone && self.had_time(invocation)
     }
 
-    /// When the lease in the way ends for others, by what claims and reads were told before this read.
+    /// Returns the end of the lease in the way for others, from the results of claims and reads before this read.
     fn last_known_lease(&self, read: &Read) -> Option<Timestamp> {
         let lease = |answered: Option<Moment>, told: Told| {
             let answered = answered.filter(|answered| *answered < read.asked)?;
@@ -65,20 +65,21 @@ impl Evidence<'_> {
         known.max().map(|(_, until)| lapses(until))
     }
 
-    /// The first refusal of a record's claim.
+    /// Returns the first refusal of a record's claim.
     fn refused(&self, invocation: &Invocation, place: usize) -> Option<&Claim> {
         let key = self.record(invocation, place).key()?;
         let is_refused = |claim: &&&Claim| claim.told.held_until().is_some();
         self.claims(invocation.number, key).iter().find(is_refused).copied()
     }
 
-    /// Whether an earlier request of the same claim was not answered, so that the record may be read to withdraw that request.
+    /// Returns whether an earlier request of the claim got no response, so that the record may be read to withdraw that
+    /// request.
     pub(super) fn was_in_doubt(&self, refused: &Claim) -> bool {
         let claims = self.claims.get(&(refused.invocation, refused.key)).into_iter().flatten();
         claims.into_iter().any(|claim| claim.owner == refused.owner && claim.told == Told::Nothing)
     }
 
-    /// A lease that ends in time is waited for, and the record claimed again.
+    /// Checks that a lease that ends in time is waited for, and the record then claimed again.
     pub(super) fn check_waited(&self, invocation: &Invocation, place: usize, reported: &[bool]) -> Checked {
         if !self.may_wait(invocation, place) {
             return Ok(());
@@ -88,7 +89,7 @@ impl Evidence<'_> {
         let owners: HashSet<_> = claims.iter().map(|claim| claim.owner).collect();
         let Some(claim) = claims.last() else { return Ok(()) };
         let Some(Some(until)) = claim.told.held_until() else { return Ok(()) };
-        // It is refused at once, and read, if at all, to withdraw a request of the same claim that was in doubt.
+        // It is refused immediately, and read only to withdraw an in-doubt request of the same claim.
         if lapses(Timestamp::from_millis(until)) >= invocation.stop() {
             return Ok(());
         }
@@ -97,7 +98,7 @@ impl Evidence<'_> {
         let until = match self.last_read(claim) {
             _ if is_fixed => return Ok(()),
             Some(read) => match read.told {
-                // A poll that takes its time may see the lease over, and that is an answer where nobody may take over.
+                // A slow poll may find that the lease has ended, which decides the record if nobody may take over.
                 Told::InProgress(_) if self.history.plan.settings.after_unknown == Policy::Refuse => return Ok(()),
                 Told::InProgress(_) if read.fingerprint != claim.fingerprint => return Ok(()),
                 Told::InProgress(Some(renewed)) => renewed,
@@ -123,7 +124,7 @@ impl Evidence<'_> {
         self.check_wait_limit(invocation)
     }
 
-    /// Polls of records that wait: one at a time, of few keys, and few keys in a second.
+    /// Checks the polls of waiting records: one at a time, of few keys, and of few keys per second.
     fn check_polls(&self, invocation: &Invocation) -> Checked {
         let is_poll = |read: &&Read| {
             let claims = self.claims.get(&(invocation.number, read.key)).map_or(&[][..], Vec::as_slice);
@@ -136,7 +137,7 @@ impl Evidence<'_> {
             ensure!(in_call <= KEYS_IN_A_POLL, Waiting, "{in_call} keys were polled by one call");
             let second = poll.asked.at.after(millis(1_000));
             let in_second = polls[nth..].iter().take_while(|other| other.asked.at < second).count();
-            // A call that begins within the limit may go beyond it.
+            // A call that begins within the limit may exceed it.
             let most = KEYS_IN_A_SECOND + KEYS_IN_A_POLL;
             ensure!(in_second <= most, Waiting, "{in_second} keys were polled in a second");
             let open = |other: &&&Read| {
@@ -148,12 +149,13 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// No record waits for longer than the setting says: neither is it claimed again after that, nor is the answer kept
-    /// back for it when all else is done.
+    /// Checks that no record waits longer than the setting. Later it is not claimed again, and the response is not
+    /// delayed for it once everything else is done.
     fn check_wait_limit(&self, invocation: &Invocation) -> Checked {
-        // Of a call that is never answered nobody knows when it ends.
+        // The end of a call that never returns is unknown.
         let Some(call_ms) = self.history.plan.longest_call_ms() else { return Ok(()) };
-        // A poll may be under way, and what it leads to; and the claims of one call wait for those of it that are sent again.
+        // A poll and its consequences may be in progress, and the claims of one call wait for those of its claims that
+        // are repeated.
         let faults = &self.history.plan.faults;
         let sends_again = faults.late > 0 || !faults.rates.is_empty() || !faults.always.is_empty();
         let slack = 3 * call_ms + if sends_again { 3 * (call_ms + LONGEST_PAUSE_MS) } else { 10 };
@@ -174,7 +176,7 @@ impl Evidence<'_> {
         let settles = self.settles_of(invocation).iter();
         let has_hooks =
             self.history.plan.settings.dead_letters.is_some() || self.history.plan.settings.redelivery.is_some();
-        // What is sent again takes its own time.
+        // A repeated request takes additional time.
         if has_hooks || settles.clone().any(|settle| settle.told == Settling::Nothing) {
             return Ok(());
         }
@@ -182,7 +184,7 @@ impl Evidence<'_> {
         let runs = self.runs_of(invocation).iter().filter_map(|run| run.end).map(|(_, ended)| ended);
         let moments = claims.filter_map(|claim| claim.answered).chain(settles).chain(runs);
         let active = with_calls(moments.map(|moment| moment.at).max().unwrap_or(invocation.began));
-        // Once a handler has failed, one failure more or less does not matter.
+        // Once a handler has failed, another failure makes no difference.
         let fails = |end| matches!(end, End::Transient | End::Unknown | End::Panicked);
         let is_fixed = self.history.plan.settings.is_all_or_nothing()
             && self.runs_of(invocation).iter().any(|run| run.end.is_some_and(|(end, _)| fails(end)));
@@ -192,7 +194,7 @@ impl Evidence<'_> {
         Ok(())
     }
 
-    /// Whether all that the engine was told until then says that the key is held beyond that.
+    /// Returns whether all results that the engine had until then show that the key is held beyond the limit.
     fn is_held_beyond(&self, claim: &Claim, limit: Timestamp) -> bool {
         let is_beyond =
             |told: Told| told.held_until().flatten().is_some_and(|until| lapses(Timestamp::from_millis(until)) > limit);

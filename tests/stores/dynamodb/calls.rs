@@ -1,4 +1,4 @@
-//! The number of requests that an operation costs, counted by a proxy.
+//! The number of requests per operation, counted by a proxy.
 
 use lambda_once::{Failure, Mismatch, MismatchState, Outcome, store::dynamodb::Calls};
 
@@ -20,7 +20,7 @@ async fn a_repeated_operation_takes_one_request() {
     assert_eq!(world.requests(), ["UpdateItem"]);
 }
 
-/// The first try assumes what is likeliest. What is in doubt, or done, is shown by its refusal.
+/// The first attempt assumes the likeliest case. Its refusal shows an in-doubt or completed operation.
 #[tokio::test]
 async fn an_ordered_operation_takes_two_requests_and_a_refused_one_takes_one() {
     let world = World::new().await;
@@ -78,7 +78,7 @@ async fn a_wait_takes_one_request_for_each_look() {
     });
     let waited = world.once.operation(CHARGE, KEY).wait_up_to(LEASE).run(|| world.work());
     let (held, waited) = tokio::join!(held, async {
-        // The other one is first.
+        // The other operation is first.
         while world.item().await.is_none() {}
         waited.await
     });

@@ -1,4 +1,4 @@
-//! The number of requests that a delivery of messages costs, counted by a proxy.
+//! The number of requests per delivery of messages, counted by a proxy.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,19 +15,20 @@ use super::{LEASE, MARGIN, Purpose, World, support};
 use crate::support::{cases, wire::Request};
 
 impl World {
-    /// Delivers messages with the keys of these numbers to a handler that succeeds; the ids that are reported.
+    /// Delivers messages with the keys of these numbers to a handler that succeeds, and returns the reported ids.
     async fn deliver(&self, numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
         deliver(&self.once, numbers, Ok(()), Context::default()).await
     }
 
-    /// The engine behind the proxy, by a clock that stands still. Outcomes that have been due for some milliseconds go
-    /// ahead of the rest, so by the real clock the number of requests depends on how fast the machine is.
+    /// Returns the engine behind the proxy, with a clock that does not advance. By the real clock the number of
+    /// requests depends on the speed of the machine, because outcomes that have been due for some milliseconds are sent
+    /// early.
     fn timeless(&self) -> Idempotency {
         let clock = ManualClock::at(self.clock.now());
         Idempotency::builder(Arc::clone(self.once.store())).clock(clock).build().unwrap()
     }
 
-    /// As [`deliver`](Self::deliver), with the [timeless](Self::timeless) engine.
+    /// Does the same as [`deliver`](Self::deliver) with the [timeless](Self::timeless) engine.
     async fn deliver_timeless(&self, numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
         deliver(&self.timeless(), numbers, Ok(()), Context::default()).await
     }
@@ -101,7 +102,7 @@ async fn duplicates_in_the_local_cache_take_no_request() {
     let store = Config::new(&world.table).build(client).unwrap().with_clock(world.clock.clone());
     let store = CachedStore::new(store).with_clock(world.clock.clone());
     let once = Idempotency::builder(store).clock(world.clock.clone()).build().unwrap();
-    // The second delivery learns what the first one has done.
+    // The second delivery gets the outcomes of the first.
     for _ in 0..2 {
         assert!(deliver(&once, 0..10, Ok(()), Context::default()).await.is_empty());
     }

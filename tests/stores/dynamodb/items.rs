@@ -1,4 +1,4 @@
-//! Records as they stand in the table, and records that others wrote.
+//! Items in the table, and records that others wrote.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn names(item: &Item) -> Vec<&str> {
     names
 }
 
-/// Seconds since the epoch, `seconds` after [`FUTURE`].
+/// Returns the seconds since the epoch of the time `seconds` after [`FUTURE`].
 fn after_future(seconds: u64) -> AttributeValue {
     number(FUTURE.seconds_rounded_up() + seconds)
 }
@@ -266,7 +266,7 @@ async fn an_expired_record_counts_as_absent_whatever_its_attempt(calls: Calls) {
         let world = World::of(calls).await;
         world.put([("status", text("COMPLETED")), ("expiration", after_future(0)), ("attempt", attempt.clone())]).await;
         let outcome = world.once.operation(CHARGE, KEY).run(|| async {
-            // The next claim can read what this one wrote.
+            // The next claim can read the item that this one wrote.
             let found = match world.run_elsewhere().await {
                 Ok(Outcome::InProgress { attempt, .. }) => attempt,
                 other => panic!("{attempt:?}: expected an operation in progress, got {other:?}"),
@@ -278,7 +278,7 @@ async fn an_expired_record_counts_as_absent_whatever_its_attempt(calls: Calls) {
     }
 }
 
-async fn what_a_newer_deployment_wrote_is_left_to_it(calls: Calls) {
+async fn records_of_a_newer_deployment_are_left_to_it(calls: Calls) {
     let lapsed = || ("in_progress_expiration", number(Timestamp::EPOCH.as_millis()));
     for attributes in [
         vec![("status", text("WAITING")), lapsed()],
@@ -321,6 +321,6 @@ in_both_shapes!(
     a_running_record_with_neither_lease_nor_expiration_stands,
     an_expired_record_counts_as_absent_while_it_is_still_visible,
     an_expired_record_counts_as_absent_whatever_its_attempt,
-    what_a_newer_deployment_wrote_is_left_to_it,
+    records_of_a_newer_deployment_are_left_to_it,
     a_stored_result_that_no_longer_decodes_is_a_permanent_error,
 );

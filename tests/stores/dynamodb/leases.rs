@@ -1,4 +1,4 @@
-//! Leases, which count from when a call begins: DynamoDB has no clock of its own.
+//! Leases, which start when a call begins, because DynamoDB has no clock.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn a_late_claim_has_the_lease_that_it_asked_for(calls: Calls) {
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
-/// Ten requests are under way at once; the eleventh waits for the first.
+/// Ten requests are sent concurrently, and the eleventh waits for the first.
 #[tokio::test]
 async fn the_leases_of_one_call_end_together() {
     let world = World::of(Calls::Single).await;
@@ -58,7 +58,7 @@ async fn the_leases_of_one_call_end_together() {
     }
 }
 
-/// The lease on record is later than the renewal asks for, so that it would be tried again.
+/// The recorded lease is later than the requested one, so the renewal would be retried.
 async fn a_renewal_whose_answer_comes_after_the_lapse_revives_nothing(calls: Calls) {
     for is_ordered in [false, true] {
         let world = World::of(calls).await;
@@ -86,7 +86,7 @@ async fn a_renewal_whose_answer_comes_after_the_lapse_revives_nothing(calls: Cal
     }
 }
 
-/// A store on which a lapsed claim was released, and the claim that has spent that release.
+/// Returns a store on which a lapsed claim was released, and the claim that has used up that release.
 async fn spent_release(world: &World, calls: Calls) -> (DynamoDbStore, ClaimRequest) {
     let client = support::client(&world.url).await;
     let store = Config::new(&world.table).calls(calls).build(client).unwrap().with_clock(world.clock.clone());
@@ -109,7 +109,7 @@ async fn release(store: &DynamoDbStore, claim: &ClaimRequest) {
     assert_eq!(store.amend(&[request]).await.remove(0).unwrap(), Amended::Changed);
 }
 
-/// A hand-back of a record that has a release is written twice: by what the first write finds.
+/// A hand-back of a record with a release is written twice, the second time according to the result of the first.
 async fn a_hand_back_loses_no_release_that_comes_in_between(calls: Calls) {
     let world = World::of(calls).await;
     let (store, second) = spent_release(&world, calls).await;

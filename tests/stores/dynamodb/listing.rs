@@ -1,4 +1,4 @@
-//! The index for lists: which records are in it, and entries that are left behind.
+//! The index for lists: its records, and the entries that are left behind.
 
 use lambda_once::{
     DynamoDbStore, ErrorKind, Store,
@@ -20,7 +20,7 @@ use crate::support::{
     },
 };
 
-/// Stores on one table with the index: one that uses it, and one that does not.
+/// Returns two stores on one table with the index, of which only the first uses it.
 async fn stores(calls: Calls, clock: &ManualClock) -> [DynamoDbStore; 2] {
     let table = support::unique_name("listed");
     let client = support::client(&support::dynamodb_endpoint()).await;
@@ -33,7 +33,7 @@ async fn stores(calls: Calls, clock: &ManualClock) -> [DynamoDbStore; 2] {
     stores
 }
 
-/// The number of entries in the index, and of the records that it lists.
+/// Returns the number of entries in the index, and of the records that it lists.
 async fn listed(store: &DynamoDbStore, state: ListedState) -> (u64, usize) {
     let of_all = store.list(&ListRequest::new(state)).await.unwrap();
     let request = ListRequest { operation: Some("orders".into()), ..ListRequest::new(state) };
@@ -54,13 +54,13 @@ async fn the_index_has_the_records_without_a_success(calls: Calls) {
     assert!(store.settle(&settles).await.iter().all(|answer| matches!(answer, Ok(Settled::Done { found: None }))));
     assert_eq!(listed(&store, ListedState::InProgress).await, (2, 1), "what failed and what was handed back");
     assert_eq!(listed(&store, ListedState::Failed).await, (2, 1));
-    // A claim takes an expired failure's place, and completes.
+    // A claim replaces an expired failure and completes.
     clock.advance(RETENTION + RETENTION);
     let again = rival(&claims[1]);
     granted(&store, &again).await;
     settle_one(&store, &again, complete("1")).await.unwrap();
     assert_eq!(listed(&store, ListedState::Failed).await, (1, 0), "the entry of the claim that was handed back");
-    // An operator completes a lapsed claim, with an order and without.
+    // An operator completes a lapsed claim, unordered and ordered.
     for claim in [claim(), ordered(&entity(), 1)] {
         granted(&store, &claim).await;
         clock.advance(LAPSE);

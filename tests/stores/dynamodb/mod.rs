@@ -1,5 +1,5 @@
-//! What only DynamoDB does: its items, its requests and their number, what it refuses, and batches of which a part fails. A
-//! proxy stands between the real client, with its own retries, and DynamoDB Local.
+//! DynamoDB: its items, requests and their number, refusals, and batches that fail in part. A proxy is between the real
+//! client, with its own retries, and DynamoDB Local.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
@@ -40,13 +40,13 @@ use support::{
 
 const CHARGE: &str = "charge";
 const KEY: &str = "order 7";
-/// The lease of claims without a deadline, and the margin that comes on top: the defaults.
+/// The default lease of claims without a deadline, without the skew margin.
 const LEASE: Duration = Duration::from_secs(30);
 const MARGIN: Duration = Duration::from_secs(1);
 
 type Item = HashMap<String, AttributeValue>;
 
-/// Runs each of these tests with one request for each key, and with PartiQL batches.
+/// Runs each of these tests with one request per key, and with PartiQL batches.
 macro_rules! in_both_shapes {
     ($($test:ident),* $(,)?) => {
         mod single {
@@ -70,10 +70,10 @@ macro_rules! in_both_shapes {
 }
 use in_both_shapes;
 
-/// A table of its own, an engine that reaches it through the proxy, and another one that does not.
+/// A separate table, an engine that reaches it through the proxy, and one that reaches it directly.
 struct World {
     proxy: Proxy,
-    /// Where the proxy is.
+    /// The URL of the proxy.
     url: String,
     direct: Client,
     table: String,
@@ -88,12 +88,12 @@ impl World {
         Self::build(Calls::Auto, |builder| builder).await
     }
 
-    /// With these shapes of requests behind the proxy.
+    /// Creates a world with these request shapes behind the proxy.
     async fn of(calls: Calls) -> Self {
         Self::build(calls, |builder| builder).await
     }
 
-    /// With these shapes of requests, and other settings of the engine, behind the proxy.
+    /// Creates a world with these request shapes, and other engine settings, behind the proxy.
     async fn build(calls: Calls, settings: impl FnOnce(Builder) -> Builder) -> Self {
         let table = support::unique_name("faults");
         let clock = TokioClock::new();
@@ -110,7 +110,7 @@ impl World {
         Self { proxy, url, direct, table, clock, once, elsewhere, runs: Arc::default() }
     }
 
-    /// Work that succeeds, and whose result is how often it has run.
+    /// Returns work that succeeds with the number of its runs.
     fn work(&self) -> impl Future<Output = Result<u32, Failure>> + Send + use<> {
         let runs = Arc::clone(&self.runs);
         async move { Ok(runs.fetch_add(1, Ordering::SeqCst) + 1) }
@@ -125,7 +125,7 @@ impl World {
         self.once.operation(CHARGE, KEY).run(|| self.work()).await
     }
 
-    /// Runs the operation past the proxy, with work that succeeds.
+    /// Runs the operation directly, with work that succeeds.
     async fn run_elsewhere(&self) -> Result<Outcome<u32>, Error> {
         self.elsewhere.operation(CHARGE, KEY).run(|| self.work()).await
     }
@@ -135,14 +135,14 @@ impl World {
         self.once.operation(CHARGE, KEY).run(|| async { end }).await
     }
 
-    /// Leaves, past the proxy, a claim whose outcome nobody knows.
+    /// Leaves a claim with an unknown outcome, bypassing the proxy.
     async fn abandon(&self) {
         let unknown =
             self.elsewhere.operation(CHARGE, KEY).run(|| async { Err::<u32, _>(Failure::unknown("timed out")) });
         assert_outcome!(unknown.await, Ok(Outcome::Failed(_)));
     }
 
-    /// Lets any lease end, for others too.
+    /// Ends every lease, including the skew margin.
     fn lapse(&self) {
         self.clock.jump(LEASE + MARGIN + Duration::from_millis(1));
     }
@@ -156,7 +156,7 @@ impl World {
         get.send().await.unwrap().item
     }
 
-    /// Puts an item with these attributes besides its key, past every rule.
+    /// Puts an item with its key and these attributes, bypassing the rules.
     async fn put(&self, attributes: impl IntoIterator<Item = (&str, AttributeValue)>) {
         let mut put = self.direct.put_item().table_name(&self.table).item("id", self.id());
         for (name, value) in attributes {
@@ -165,12 +165,12 @@ impl World {
         put.send().await.unwrap();
     }
 
-    /// The operations of the requests that the proxy has seen.
+    /// Returns the operations of the requests that passed the proxy.
     fn requests(&self) -> Vec<String> {
         self.proxy.requests().into_iter().map(|request| request.command).collect()
     }
 
-    /// What the requests were for that the proxy has seen.
+    /// Returns the purposes of the requests that passed the proxy.
     fn purposes(&self) -> Vec<Purpose> {
         self.proxy.requests().iter().map(Purpose::of).collect()
     }
@@ -180,7 +180,7 @@ impl World {
         self.proxy.on(move |request| Purpose::of(request) == purpose)
     }
 
-    /// Every fault that the test asked for has struck.
+    /// Asserts that every requested fault has occurred.
     fn all_struck(&self) {
         assert_eq!(self.proxy.pending_faults(), 0, "faults that found no request");
     }

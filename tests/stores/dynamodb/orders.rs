@@ -1,4 +1,4 @@
-//! Marks as they stand in the table, and ordered operations that meet other transactions on an entity.
+//! Order markers in the table, and ordered operations that conflict with other transactions on an entity.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::support::{
 };
 
 const ENTITY: &str = "account 3";
-/// What DynamoDB says of the record and of the mark if another transaction is changing this.
+/// DynamoDB's cancellation reasons for the record and the order marker while another transaction is changing them.
 const BUSY: [&[&str]; 3] = [
     &["None", "TransactionConflict"],
     &["TransactionConflict", "None"],
@@ -26,12 +26,12 @@ const BUSY: [&[&str]; 3] = [
 ];
 
 impl World {
-    /// Runs the operation with this sequence, through the proxy.
+    /// Runs the operation with this sequence through the proxy.
     async fn set(&self, sequence: u64) -> Result<Outcome<u32>, Error> {
         self.once.operation(CHARGE, &sequence).ordered_by(ENTITY, sequence).run(|| self.work()).await
     }
 
-    /// The same past the proxy, with work that ends as given.
+    /// Runs the operation with this sequence directly, with work that ends as given.
     async fn set_elsewhere(&self, sequence: u64, end: Result<u32, Failure>) -> Result<Outcome<u32>, Error> {
         let operation = self.elsewhere.operation(CHARGE, &sequence).ordered_by(ENTITY, sequence);
         operation.run(|| async { end }).await
@@ -42,7 +42,7 @@ impl World {
         self.proxy.on_command("TransactWriteItems").nth(from).times(times).cancel(reasons);
     }
 
-    /// How many transactions were sent.
+    /// Returns the number of transactions sent.
     fn transactions(&self) -> usize {
         self.proxy.requests().iter().filter(|request| request.command == "TransactWriteItems").count()
     }
@@ -95,7 +95,8 @@ async fn an_entity_that_other_transactions_change_all_the_time_is_in_progress() 
     }
 }
 
-/// The pauses are at least half of 25, 50, 100, 200 and 200 ms. Without the engine, whose limit for a call a busy machine may reach.
+/// The pauses are at least half of 25, 50, 100, 200 and 200 ms. The test bypasses the engine, whose call timeout a busy
+/// machine may reach.
 #[tokio::test]
 async fn a_claim_that_meets_other_transactions_pauses_before_each_retry() {
     let world = World::new().await;
@@ -154,7 +155,7 @@ async fn a_claim_in_conflict_is_answered_by_what_the_other_transaction_wrote() {
     assert_outcome!(world.set(8).await, Ok(Outcome::Executed(1)));
 }
 
-/// The SDK repeats a request whose answer was lost, and reports what the last attempt has met.
+/// The SDK repeats a request whose response was lost, and reports the result of the last attempt.
 #[tokio::test]
 async fn a_claim_that_was_applied_before_a_conflict_is_recognized() {
     for reasons in BUSY {
@@ -178,7 +179,7 @@ async fn a_completion_that_meets_another_transaction_is_sent_again() {
     }
 }
 
-/// Throttling says nothing of the entity: it is trouble with the store.
+/// Throttling does not indicate a busy entity. It is a store error.
 #[tokio::test]
 async fn a_conflict_beside_throttling_is_no_sign_of_a_busy_entity() {
     let world = World::new().await;
@@ -188,7 +189,7 @@ async fn a_conflict_beside_throttling_is_no_sign_of_a_busy_entity() {
 }
 
 impl World {
-    /// Sets an attribute of the mark, past every rule.
+    /// Sets an attribute of the order marker, bypassing the rules.
     async fn plant(&self, name: &str, value: AttributeValue) {
         let update = self.direct.update_item().table_name(&self.table).key("id", self.mark().await["id"].clone());
         let update = update.update_expression("SET #new = :new").expression_attribute_names("#new", name);

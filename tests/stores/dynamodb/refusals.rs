@@ -1,4 +1,4 @@
-//! Requests that DynamoDB refuses, and what it says of them.
+//! Requests that DynamoDB rejects, and the resulting errors.
 
 use std::time::Duration;
 

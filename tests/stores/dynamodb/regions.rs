@@ -1,4 +1,4 @@
-//! The home Region: claims outside it are refused, and what `warm_up` says of a table with replicas.
+//! The home Region: claims outside it are refused, and `warm_up` warns of a table with replicas.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ const HERE: &str = "us-east-1";
 const ELSEWHERE: &str = "eu-central-1";
 
 impl World {
-    /// The configuration of the world's table, and a client behind the proxy.
+    /// Returns a store on the world's table with this home Region, behind the proxy.
     async fn in_home(&self, region: &str) -> DynamoDbStore {
         let config = Config::new(&self.table).home_region(region);
         config.build(support::client(&self.url).await).unwrap().with_clock(self.clock.clone())
     }
 
-    /// The levels and texts of what `warm_up` logs.
+    /// Returns the levels and texts of the logs of `warm_up`.
     async fn warnings_of(&self, store: &impl Store) -> Vec<String> {
         let (collector, _guard) = Collector::install();
         store.warm_up().await.unwrap();
@@ -106,7 +106,7 @@ async fn a_home_region_needs_a_name_and_a_client_with_a_region() {
     assert!(Config::new("t").build(nowhere).is_ok(), "no home Region, nothing to compare");
 }
 
-/// DynamoDB's description of a global table.
+/// Returns DynamoDB's description of a global table.
 fn described(replicas: &[&str], consistency: Option<&str>) -> Value {
     let replicas: Vec<Value> =
         replicas.iter().map(|region| json!({ "RegionName": region, "ReplicaStatus": "ACTIVE" })).collect();

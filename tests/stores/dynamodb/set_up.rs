@@ -1,4 +1,4 @@
-//! Tables and credentials that are not what the store needs: what the first call says.
+//! Unsuitable tables and credentials, and the error of the first call.
 
 use aws_credential_types::provider::{ProvideCredentials, error::CredentialsError, future};
 use aws_sdk_dynamodb::{
@@ -13,7 +13,7 @@ use lambda_once::{
 
 use crate::support::{client, dynamodb_endpoint, unique_name};
 
-/// A table with this primary key.
+/// Creates a table with this primary key.
 async fn table(client: &Client, key: &[(&str, KeyType, ScalarAttributeType)]) -> String {
     let name = unique_name("setup");
     let mut request = client.create_table().table_name(&name).billing_mode(BillingMode::PayPerRequest);
@@ -56,7 +56,7 @@ async fn a_table_with_another_key_is_said_to_be_so_and_nothing_runs() {
     }
 }
 
-/// A provider that has nothing, and says so as those of the SDK do.
+/// A provider without credentials, with the same error as those of the SDK.
 #[derive(Debug)]
 struct Nobody;
 

@@ -1,4 +1,4 @@
-//! The clock here is not compared with the store's.
+//! The local clock is not compared with the store's clock.
 
 use std::{sync::Arc, time::Duration};
 

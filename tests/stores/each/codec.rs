@@ -1,4 +1,4 @@
-//! Results that a codec encodes, read past the store.
+//! Results that a codec encodes, read directly from the store.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ use crate::support::{
 
 const SECRET: &str = "4111 1111 1111 1111";
 
-/// Inverts each byte: what it has encoded differs from the result in each of them.
+/// Inverts each byte, so that every encoded byte differs from the result.
 #[derive(Debug)]
 struct Inverting;
 

@@ -1,4 +1,4 @@
-//! Operations in order that may have taken effect without an outcome, on each store.
+//! Ordered operations that may have taken effect without an outcome, on each store.
 
 use lambda_once::{Failure, Idempotency, OutcomeKind, Verdict, record::KeyHash};
 
@@ -31,14 +31,14 @@ impl World {
         operation.run(|| async { end }).await.unwrap().kind()
     }
 
-    /// A run whose outcome nobody knows, and the end of its lease.
+    /// Leaves a run with an unknown outcome, and ends its lease.
     async fn lose(&self, version: u64) {
         let unknown = Err(Failure::unknown("timed out"));
         assert_eq!(self.set(version, unknown).await, OutcomeKind::Failed(Verdict::Unknown), "version {version}");
         self.clock.jump(LAPSE);
     }
 
-    /// Deletes the operation's record, as an operator does or a short retention.
+    /// Deletes the operation's record, like an operator or a short retention.
     async fn delete(&self, version: u64) {
         let entity = self.once.key_hash(SET, ENTITY).unwrap();
         let operation = self.once.key_hash(SET, &version).unwrap();
@@ -54,7 +54,7 @@ async fn the_loss_of_a_record_and_a_release_end_no_doubt(backend: Backend) {
     world.delete(6).await;
     let release = Err(Failure::transient("busy"));
     assert_eq!(world.set(6, release).await, Failed(Verdict::Transient), "claimed anew, and released");
-    assert_eq!(world.set(5, Ok(5)).await, InProgress, "6 may have taken effect still");
+    assert_eq!(world.set(5, Ok(5)).await, InProgress, "6 may still have taken effect");
     assert_eq!(world.set(6, Ok(6)).await, Executed, "its record was deleted, so nothing is known of its first run");
     assert_eq!(world.set(5, Ok(5)).await, Superseded);
 }

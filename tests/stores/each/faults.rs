@@ -1,4 +1,4 @@
-//! Operations on a store whose answers get lost.
+//! Operations on a store whose responses get lost.
 
 use lambda_once::{
     Idempotency, OutcomeKind,
@@ -16,7 +16,7 @@ struct Operations {
 }
 
 impl Layer for Operations {
-    /// The first answer to the claim is lost, and so is the first one to the settle.
+    /// Loses the first response to the claim, and the first one to the settle.
     async fn deliver(&self, id: &str, cents: u32) -> OutcomeKind {
         self.faults.heal();
         self.faults.next(Call::Claim, Fault::ErrorAfter);

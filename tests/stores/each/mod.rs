@@ -1,4 +1,4 @@
-//! What each layer promises, from the first delivery to a crash, on each store.
+//! Guarantees of each layer, from the first delivery to a crash, on each store.
 
 mod cached;
 mod clocks;
@@ -28,19 +28,19 @@ use crate::support::{
     stores::{Backend, Records},
 };
 
-/// The default lease and margin, and a millisecond.
+/// The default lease and margin, plus a millisecond.
 const LAPSE: Duration = Duration::from_millis(31_001);
 
-/// How a run of the handler ends.
+/// The end of a run of the handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Success,
     Failure,
-    /// It never does: the process dies.
+    /// It never ends, because the process dies.
     Crash,
 }
 
-/// What all handlers do. Clones are one handler.
+/// The behavior of all handlers. Clones share their state.
 #[derive(Clone)]
 struct Handler(Arc<Runs>);
 
@@ -55,7 +55,7 @@ impl Handler {
         Self(Arc::new(Runs { count: AtomicU32::new(0), next: Mutex::new(End::Success), crashing: Notify::new() }))
     }
 
-    /// The number of this run, which ends as the test has said.
+    /// Returns the number of this run, or ends as the test has set.
     async fn run(&self) -> Result<u32, Failure> {
         let run = self.0.count.fetch_add(1, Ordering::SeqCst) + 1;
         let end = std::mem::replace(&mut *self.0.next.lock().unwrap(), End::Success);
@@ -69,7 +69,7 @@ impl Handler {
         }
     }
 
-    /// Lets the next run end so.
+    /// Sets the end of the next run.
     fn next(&self, end: End) {
         *self.0.next.lock().unwrap() = end;
     }
@@ -79,7 +79,7 @@ impl Handler {
     }
 }
 
-/// A store of its own, and the handler.
+/// A separate store, and the handler.
 struct World {
     clock: TokioClock,
     store: Arc<dyn Store>,
@@ -129,6 +129,6 @@ trait Layer {
     /// The outcome of an operation whose key a lapsed claim of another payload holds.
     const LAPSED: OutcomeKind = OutcomeKind::Mismatch;
 
-    /// Delivers one, once.
+    /// Delivers one operation once.
     async fn deliver(&self, id: &str, cents: u32) -> OutcomeKind;
 }

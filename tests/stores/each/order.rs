@@ -1,5 +1,5 @@
-//! Operations in order, delivered in any order, more than once, by workers that die, on a store that loses requests and
-//! answers: no effect comes after a newer one of its entity, and the last is that of the greatest sequence.
+//! Ordered operations that are delivered in any order, repeatedly, by workers that die, on a store that loses requests
+//! and responses. No effect follows a newer one of its entity, and the last effect is that of the greatest sequence.
 
 use std::{
     collections::VecDeque,
@@ -28,10 +28,10 @@ fn versions() -> u64 {
     cases("ORDER_VERSIONS", 30)
 }
 
-/// One event: the entity that it sets, and to which version.
+/// An event: the entity, and its new version.
 type Event = (usize, u64);
 
-/// The versions that each entity was set to, in the order in which that happened.
+/// The versions that each entity was set to, in chronological order.
 type Effects = Arc<Mutex<Vec<Vec<u64>>>>;
 
 fn engine(store: FaultStore<impl Store>) -> Idempotency {
@@ -39,7 +39,8 @@ fn engine(store: FaultStore<impl Store>) -> Idempotency {
     builder.lease(Duration::from_secs(1)).skew_margin(Duration::from_millis(100)).build().unwrap()
 }
 
-/// Delivers the event once: whether it is acknowledged. Some deliveries are cut short, as if their worker had died.
+/// Delivers the event once, and returns whether it is acknowledged. Some deliveries are cut short, as if their worker
+/// had died.
 async fn deliver(once: &Idempotency, effects: &Effects, (entity, version): Event) -> bool {
     let id = format!("{entity}/{version}");
     let work = || async {
@@ -62,7 +63,7 @@ async fn no_effect_comes_after_a_newer_one_and_the_newest_is_the_last(backend: B
     let effects: Effects = Arc::new(Mutex::new(vec![Vec::new(); ENTITIES]));
     let newest = versions();
     let events = (0..ENTITIES).flat_map(|entity| (1..=newest).map(move |version| (entity, version)));
-    // Each is sent twice.
+    // Each event is sent twice.
     let mut events: Vec<Event> = events.clone().chain(events).collect();
     fastrand::shuffle(&mut events);
     let queue = Arc::new(Mutex::new(VecDeque::from(events)));
@@ -78,7 +79,7 @@ async fn no_effect_comes_after_a_newer_one_and_the_newest_is_the_last(backend: B
                     let next = queue.lock().unwrap().pop_front();
                     let Some(event) = next else { return };
                     if !deliver(&once, &effects, event).await {
-                        // It is delivered again after the others.
+                        // It is redelivered after the others.
                         queue.lock().unwrap().push_back(event);
                         sleep(Duration::from_millis(5)).await;
                     }

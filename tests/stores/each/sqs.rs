@@ -1,4 +1,4 @@
-//! Messages of an SQS queue, and a whole batch of them.
+//! Messages of an SQS queue, including a whole batch.
 
 use lambda_once::{
     Failure, Key, OutcomeKind, Verdict,
@@ -16,7 +16,7 @@ struct Queue<H, Args>(BatchService<Sqs, H, Value, Args>);
 impl<H: Handler<Value, Args>, Args: 'static> Queue<H, Args> {
     async fn outcomes(&self, orders: impl IntoIterator<Item = Value>) -> Vec<OutcomeKind> {
         let batch = sqs::batch(orders.into_iter().map(|order| testing::record(&order)));
-        // An unknown deadline: the claims have the default lease.
+        // The deadline is unknown, so the claims have the default lease.
         let processed = self.0.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
         let outcomes = processed.outcomes();
         let unfinished = outcomes.iter().filter(|outcome| !outcome.is_ok_and(OutcomeKind::is_done)).count();

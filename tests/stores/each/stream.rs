@@ -34,7 +34,7 @@ async fn records(backend: Backend) {
         let handler = handler.clone();
         async move { handler.run().await }
     };
-    // A claim that is held elsewhere is not waited for.
+    // The batch does not wait for claims that are held elsewhere.
     let service = world.engine().kinesis(Key::pointer("/id"), handle).wait_up_to(Duration::ZERO);
     world.assert_promises(&Stream(service)).await;
 }

@@ -1,6 +1,6 @@
-//! A process that is frozen (`SIGSTOP`) while it holds a claim, and thaws when others may have it.
+//! A process that is frozen (`SIGSTOP`) while it holds a claim, and thaws when others may take over.
 //!
-//! The process is this test binary, told by its environment to be the holder in the one test it runs.
+//! The process is this test binary. Environment variables make it the holder, in the only test that it runs.
 
 use std::{
     env,
@@ -24,24 +24,24 @@ use crate::support::{
     stores::{Backend, Records},
 };
 
-/// The process finds its store by these.
+/// The environment variables from which the process finds its store.
 const BACKEND: &str = "LAMBDA_ONCE_TEST_BACKEND";
 const RECORDS: &str = "LAMBDA_ONCE_TEST_RECORDS";
 
-/// One whose clients decide by their own clocks, and two whose servers do.
+/// One store whose clients use their own clocks, and two that use the server's clock.
 const KINDS: [Backend; 3] = [DYNAMODB, Backend::Redis, Backend::Postgres];
 
 const MARGIN: Duration = Duration::from_secs(1);
-/// How long the handler works: it would go on when the process thaws.
+/// The duration of the handler, which would continue after the process thaws.
 const WORK: Duration = Duration::from_millis(3_500);
 
 const BEGUN: &str = "begun";
 const WENT_ON: &str = "went on";
 
-/// The one test that the process runs.
+/// The only test that the process runs.
 const TEST: &str = "heartbeat::frozen::a_process_that_thaws_after_its_successor_neither_runs_nor_settles";
 
-/// The store of the process, if this is the process.
+/// Returns the store of the process, if this is the holder.
 fn store_of_holder() -> Option<(Backend, String)> {
     let (Ok(backend), Ok(records)) = (env::var(BACKEND), env::var(RECORDS)) else { return None };
     let backend = match &*backend {
@@ -53,7 +53,7 @@ fn store_of_holder() -> Option<(Backend, String)> {
     Some((backend, records))
 }
 
-/// Says what it does, a line each, to its parent.
+/// Reports its steps to its parent, one per line.
 async fn hold(backend: Backend, records: String) {
     let once = engine(Records::of_another_process(backend, records).store().await);
     let work = || async {
@@ -66,14 +66,14 @@ async fn hold(backend: Backend, records: String) {
     eprintln!("{}", outcome.as_str());
 }
 
-/// The process that holds the claim. It ends with the test.
+/// The process that holds the claim, which ends with the test.
 struct Holder {
     process: Child,
     lines: Receiver<String>,
 }
 
 impl Holder {
-    /// Starts it, and lets it claim the operation and renew its lease once.
+    /// Starts it, and waits until it has claimed the operation and renewed its lease once.
     async fn start(backend: Backend, records: &Records) -> Self {
         let name = match backend {
             Backend::DynamoDb(_) => "dynamodb",
@@ -97,7 +97,7 @@ impl Holder {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
-    /// Reads what it says until it says this, which comes next.
+    /// Reads its next line, which must be this one.
     async fn waits_for(self, expected: &'static str) -> Self {
         let (holder, line) = spawn_blocking(move || {
             let line = self.lines.recv_timeout(Duration::from_secs(60)).unwrap();

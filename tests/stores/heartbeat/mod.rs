@@ -1,4 +1,4 @@
-//! Renewals in real time, on the clock that each store has by itself.
+//! Renewals in real time, with the default clock of each store.
 
 mod frozen;
 
@@ -30,7 +30,7 @@ const LEASE: Duration = Duration::from_secs(2);
 
 const DYNAMODB: Backend = Backend::DynamoDb(Calls::Auto);
 
-/// Runs a test of real time on all these stores at once.
+/// Runs a real-time test on all these stores concurrently.
 async fn side_by_side<F>(backends: &[Backend], test: fn(Backend) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -41,7 +41,7 @@ where
     }
 }
 
-/// An engine with a short lease.
+/// Returns an engine with a short lease.
 fn engine(store: impl Store) -> Idempotency {
     let reserve = Duration::from_millis(200);
     Idempotency::builder(store).scope("tests").lease(LEASE).reserve(reserve).disabled(false).build().unwrap()
@@ -50,7 +50,7 @@ fn engine(store: impl Store) -> Idempotency {
 async fn five_leases(backend: Backend) {
     let records = Records::on_its_own_clock(backend).await;
     let store = FaultStore::new(records.store().await, 1);
-    // Each meets one renewal, and its repetition meets none.
+    // Each fault affects one renewal, but not its repetition.
     for fault in [Fault::Throttled, Fault::ErrorAfter, Fault::ErrorBefore, Fault::Delay(LEASE / 8), Fault::ErrorAfter] {
         store.next(Call::Settle, fault);
         store.next(Call::Settle, Fault::Delay(Duration::ZERO));

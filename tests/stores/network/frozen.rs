@@ -1,4 +1,4 @@
-//! A holder that wakes up past its lease learns what happened meanwhile.
+//! A holder that resumes after its lease gets the operation's actual outcome.
 
 use std::future::Future;
 
@@ -8,7 +8,8 @@ use tokio::runtime::Handle;
 use super::{Backend, CHARGE, KEY, World, assert_outcome};
 use crate::support::stores::on_each_proxied_store;
 
-/// Runs the operation with a handler that blocks its thread until its lease is over for all, while `meanwhile` happens.
+/// Runs the operation with a handler that blocks its thread until its lease has ended for others, while `meanwhile`
+/// happens.
 async fn run_blocked(world: &World, meanwhile: impl Future<Output = ()> + Send) -> Result<Outcome<u32>, Error> {
     let blocked = world.once.operation(CHARGE, KEY).run(|| async {
         world.lapse();

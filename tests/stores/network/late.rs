@@ -1,11 +1,11 @@
-//! A request of a dead process that reaches the server late overwrites nothing.
+//! A late request of a dead process overwrites nothing.
 
 use lambda_once::{Failure, Outcome, record::Status};
 
 use super::{BATCHED, Backend, Purpose, World, assert_applied, assert_outcome, permanent, transient};
 use crate::support::stores::on_each_proxied_store;
 
-/// How a run ends whose settle is delivered late, and the request that is kept.
+/// Returns the ends of a run whose settle is delivered late, with the request that is kept.
 fn settles() -> [(Result<u32, Failure>, Purpose); 3] {
     [(Ok(99), Purpose::Complete), (permanent(), Purpose::Fail), (transient(), Purpose::Release)]
 }
@@ -111,7 +111,7 @@ async fn a_hand_back_is_refused_where_a_successor_is_running(backend: Backend) {
     world.assert_refused(late).await;
 }
 
-/// A takeover that was released, so handed back, may be followed by late copies of an older claim and of its release: that
+/// After a takeover was released, and so handed back, late copies of an older claim and of its release may arrive. That
 /// claim takes over, so its release must not delete the record.
 async fn a_release_does_not_forget_what_its_own_late_claim_took_over(backend: Backend) {
     let world = World::new(backend).await;
@@ -122,7 +122,7 @@ async fn a_release_does_not_forget_what_its_own_late_claim_took_over(backend: Ba
     assert_outcome!(world.run_to(transient()).await, Ok(Outcome::Failed(_)));
     assert_eq!(world.record().await.unwrap().owner, None, "handed back");
     if backend == BATCHED {
-        // What creates a record there takes nothing over.
+        // A request that creates a record there takes nothing over.
         world.assert_refused(claim).await;
     } else {
         assert_applied(&claim.deliver().await);
@@ -136,7 +136,7 @@ async fn settles_create_no_record(backend: Backend) {
         let mut late = world.on(purpose).hang();
         world.die(end, &mut late).await;
         world.delete().await;
-        // To delete what is not there is a statement of DynamoDB's that is applied.
+        // DynamoDB applies a statement that deletes a missing item.
         let is_vain_delete = backend == BATCHED && purpose == Purpose::Release;
         world.assert_changes_nothing(late, is_vain_delete).await;
         assert_eq!(world.record().await, None);

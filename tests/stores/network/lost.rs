@@ -1,4 +1,4 @@
-//! A request that is lost, or applied without an answer that arrives, ends as if nothing had been lost.
+//! A request that is lost, or applied without a response, ends as if nothing had been lost.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::support::{
     wire::Fault,
 };
 
-/// What is lost, and how often in a row: once, and as often as the SDK of DynamoDB sends a request before it gives up.
+/// Returns each loss, with a number of repetitions of one, and of the DynamoDB SDK's attempts.
 fn losses() -> impl Iterator<Item = (fn(Fault<'_>), usize)> {
     [1, 2].into_iter().flat_map(|times| LOSSES.map(|lose| (lose, times)))
 }
@@ -143,7 +143,7 @@ async fn every_request_of_a_batch_whose_messages_are_all_reported(backend: Backe
     assert_eq!(deliver(&world.elsewhere).await, 0, "something was claimed");
 }
 
-/// The claim that is sent again finds its own grant (C5), which says so as well.
+/// The repeated claim finds its own grant (C5), which reports the merge, too.
 async fn a_claim_that_merges_doubt_is_warned_of_once(backend: Backend) {
     let world = World::new(backend).await;
     let set = async |once: &Idempotency, version: u64, end: Result<u32, Failure>| {
@@ -156,7 +156,7 @@ async fn a_claim_that_merges_doubt_is_warned_of_once(backend: Backend) {
     }
     let (collector, _guard) = Collector::install();
     match backend {
-        // The first transaction finds that the mark has doubt.
+        // The first transaction finds that the order marker contains an in-doubt operation.
         Backend::DynamoDb(_) => world.proxy.on_command("TransactWriteItems").nth(2).drop_response(),
         Backend::Postgres => world.proxy.on_command("COMMIT").drop_response(),
         _ => world.on(Purpose::Claim).drop_response(),

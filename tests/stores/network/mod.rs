@@ -1,5 +1,5 @@
-//! What an operation promises where requests and answers are lost, late or repeated: a proxy between the real client of
-//! the store and a real server plays the network.
+//! Guarantees of an operation when requests and responses are lost, late or repeated. A proxy between the store's real
+//! client and a real server simulates the network.
 
 mod frozen;
 mod late;
@@ -40,10 +40,10 @@ const MARGIN: Duration = Duration::from_secs(1);
 
 const BATCHED: Backend = Backend::DynamoDb(Calls::Batched);
 
-/// What of an exchange is lost: the answer to what was applied, or the request.
+/// The lost part of an exchange: the response to an applied request, or the request.
 const LOSSES: [fn(Fault<'_>); 2] = [|fault| fault.drop_response(), |fault| fault.drop_request()];
 
-/// Records of its own, an engine that reaches them through the proxy, and another one that does not.
+/// Separate records, an engine that reaches them through the proxy, and one that reaches them directly.
 struct World {
     backend: Backend,
     proxy: Proxy,
@@ -61,7 +61,7 @@ impl World {
         Self::with(backend, |builder| builder).await
     }
 
-    /// With these settings of the engine behind the proxy.
+    /// Creates a world with these settings of the engine behind the proxy.
     async fn with(backend: Backend, settings: impl FnOnce(Builder) -> Builder) -> Self {
         let clock = TokioClock::new();
         let records = Records::new(backend, clock.clone()).await;
@@ -72,18 +72,18 @@ impl World {
         let once = settings(builder(records.store_at(&url).await, &clock)).build().unwrap();
         let elsewhere = engine(Arc::clone(&direct), &clock);
         let world = Self { backend, proxy, url, records, direct, clock, once, elsewhere, runs: Arc::default() };
-        // The server may have to be sent a script before it knows its hash.
+        // The client may have to send a script before the server knows its hash.
         let warm = world.elsewhere.operation(CHARGE, "warm").run(|| async { Ok::<_, Failure>(()) });
         assert_outcome!(warm.await, Ok(Outcome::Executed(())));
         world
     }
 
-    /// Runs the operation through the proxy, with work that succeeds; its result is how often it has run.
+    /// Runs the operation through the proxy, with work that succeeds with the number of its runs.
     async fn run(&self) -> Result<Outcome<u32>, Error> {
         self.run_by(&self.once).await
     }
 
-    /// Runs the operation past the proxy, with work that succeeds.
+    /// Runs the operation directly, with work that succeeds.
     async fn run_elsewhere(&self) -> Result<Outcome<u32>, Error> {
         self.run_by(&self.elsewhere).await
     }
@@ -94,7 +94,7 @@ impl World {
             .await
     }
 
-    /// How often work that succeeds has run.
+    /// Returns the number of runs of work that succeeds.
     fn runs(&self) -> u32 {
         self.runs.load(Ordering::SeqCst)
     }
@@ -104,14 +104,14 @@ impl World {
         self.once.operation(CHARGE, KEY).run(|| async { end }).await
     }
 
-    /// Leaves, past the proxy, a claim with an unknown outcome.
+    /// Leaves a claim with an unknown outcome, bypassing the proxy.
     async fn abandon(&self) {
         let unknown =
             self.elsewhere.operation(CHARGE, KEY).run(|| async { Err::<u32, _>(Failure::unknown("timed out")) });
         assert_outcome!(unknown.await, Ok(Outcome::Failed(_)));
     }
 
-    /// Lets any lease end, for others too.
+    /// Ends every lease, including the skew margin.
     fn lapse(&self) {
         self.clock.jump(LEASE + MARGIN + Duration::from_millis(1));
     }
@@ -124,7 +124,7 @@ impl World {
         read(&*self.direct, self.key()).await
     }
 
-    /// Deletes the record of a claim, past the proxy.
+    /// Deletes the record of a claim, bypassing the proxy.
     async fn delete(&self) {
         let owner = self.record().await.unwrap().owner.unwrap();
         let settlement = Settlement::Release;
@@ -138,17 +138,17 @@ impl World {
         self.proxy.on(move |request| Purpose::of(request) == purpose)
     }
 
-    /// Prepares a fault for the next request that takes a claim over.
+    /// Prepares a fault for the next request that takes over a claim.
     fn on_takeover(&self) -> Fault<'_> {
         self.on(if self.backend == BATCHED { Purpose::Takeover } else { Purpose::Claim })
     }
 
-    /// How many requests of this purpose the client has sent.
+    /// Returns the number of requests with this purpose that the client has sent.
     fn sent(&self, purpose: Purpose) -> usize {
         self.proxy.requests().iter().filter(|request| Purpose::of(request) == purpose).count()
     }
 
-    /// Every fault that the test asked for has struck.
+    /// Asserts that every requested fault has occurred.
     fn all_struck(&self) {
         assert_eq!(self.proxy.pending_faults(), 0, "faults that found no request");
     }
@@ -162,12 +162,12 @@ impl World {
         }
     }
 
-    /// Delivers a request late. It must be refused and change nothing.
+    /// Delivers a request late, and asserts that it is refused and changes nothing.
     async fn assert_refused(&self, late: LateRequest) {
         self.assert_changes_nothing(late, false).await;
     }
 
-    /// Delivers a request late. It must change nothing; the server says whether it has applied it.
+    /// Delivers a request late, and asserts that it changes nothing and that the server reports whether it was applied.
     async fn assert_changes_nothing(&self, mut late: LateRequest, is_applied: bool) {
         let before = self.record().await;
         let response = late.deliver().await;
@@ -188,7 +188,7 @@ async fn read(store: &dyn Store, key: KeyHash) -> Option<Record> {
     store.read(&[key], ResultData::Include).await.remove(0).unwrap()
 }
 
-/// The answer says that the request was applied.
+/// Asserts that the response reports that the request was applied.
 fn assert_applied(response: &Response) {
     assert_eq!(response.is_applied(), Some(true), "{response:?}");
 }

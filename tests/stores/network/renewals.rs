@@ -1,5 +1,5 @@
-//! Renewals that are lost, repeated or late, by the server's own clock, where it has one: a request that arrives late is
-//! judged by the time at which it arrives.
+//! Renewals that are lost, repeated or late, with the server's own clock if it has one. A late request is judged by its
+//! time of arrival.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,13 +16,13 @@ use crate::support::{
     wire::{self, Fault, Proxy},
 };
 
-/// A busy machine must not outlast it between two requests.
+/// A lease that a busy machine does not exceed between two requests.
 const LEASE: Duration = Duration::from_secs(1);
 const MARGIN: Duration = Duration::from_millis(100);
 const RETENTION: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(30);
 
-/// A claim that was granted, by a store behind the proxy.
+/// A granted claim, of a store behind the proxy.
 struct World {
     proxy: Proxy,
     store: Arc<dyn Store>,
@@ -31,7 +31,7 @@ struct World {
 }
 
 impl World {
-    /// With a claim that stands for this long.
+    /// Creates a world with a claim that has this lease.
     async fn new(backend: Backend, lease: Duration) -> Self {
         let records = Records::on_its_own_clock(backend).await;
         let (protocol, url) = backend.wire();
@@ -51,7 +51,7 @@ impl World {
             label: None,
         };
         let world = Self { proxy, store, direct: records.store().await, claim };
-        // The server may have to be sent a script before it knows its hash.
+        // The client may have to send a script before the server knows its hash.
         let warm = ClaimRequest { key: KeyHash::from_bytes([8; 32]), lease: LONG, ..world.claim.clone() };
         granted(&*world.direct, &warm).await;
         let renewed = world.direct.settle(&[renewal(&warm, LONG)]).await.remove(0);
@@ -64,7 +64,7 @@ impl World {
         self.proxy.on(|request| Purpose::of(request) == Purpose::Renew)
     }
 
-    /// Renews the claim for this long, through the proxy.
+    /// Renews the claim through the proxy, with this lease.
     async fn renew(&self, lease: Duration) -> Result<Settled, lambda_once::Error> {
         self.renew_and_keep(lease, RETENTION).await
     }
@@ -82,12 +82,12 @@ impl World {
         self.record().await.unwrap().lease_until.unwrap()
     }
 
-    /// The next owner's claim, past the proxy.
+    /// Returns the next owner's claim, which bypasses the proxy.
     fn rival(&self) -> ClaimRequest {
         ClaimRequest { owner: Owner::from_bytes([2; 16]), ..self.claim.clone() }
     }
 
-    /// Until the lease is over for others too.
+    /// Waits until the lease has ended for others, too.
     async fn lapse(&self) {
         let lapses = self.lease().await.after(MARGIN + Duration::from_millis(5));
         tokio::time::sleep(lapses.since(SystemClock.now())).await;
@@ -110,7 +110,7 @@ async fn a_lost_one_is_sent_again(backend: Backend) {
     for lose in LOSSES {
         let world = World::new(backend, LONG).await;
         lose(world.on_renewal());
-        // A store may send it again by itself.
+        // A store may repeat it automatically.
         if let Err(error) = world.renew(LONG).await {
             assert_eq!(error.status(), ErrorStatus::Ambiguous);
         }
@@ -130,7 +130,7 @@ async fn a_repeated_one_renews_once(backend: Backend) {
     assert_eq!(world.record().await.unwrap().attempt, 1);
 }
 
-/// The first of two renewals has the earlier lease, and the later expiration.
+/// The first of two renewals has the earlier lease and the later expiration.
 async fn a_late_copy_shortens_no_lease(backend: Backend) {
     let world = World::new(backend, LONG).await;
     let mut late = world.on_renewal().copy();
@@ -142,7 +142,7 @@ async fn a_late_copy_shortens_no_lease(backend: Backend) {
     assert_eq!(world.record().await, before);
 }
 
-/// The first of two renewals, which was lost, has the later lease, and the earlier expiration.
+/// The first of two renewals, which was lost, has the later lease and the earlier expiration.
 async fn a_late_one_shortens_no_retention(backend: Backend) {
     let world = World::new(backend, LONG).await;
     let mut late = world.on_renewal().hang();
@@ -157,13 +157,13 @@ async fn a_late_one_shortens_no_retention(backend: Backend) {
     assert_eq!(world.record().await.unwrap().expiration, before);
 }
 
-/// Whether a renewal that would lower something is applied, to the rest. DynamoDB has no greatest of two values: there the
-/// condition fails.
+/// Returns whether a renewal that would lower one value is applied to the others. On DynamoDB, which cannot write the
+/// greater of two values, its condition fails.
 fn raises(backend: Backend) -> bool {
     !matches!(backend, Backend::DynamoDb(_))
 }
 
-/// A server with a clock lets it revive no dead holder. DynamoDB has none: there it counts as what it was when it was sent.
+/// A server with a clock does not let it revive a dead holder. On DynamoDB, it counts from when it was sent.
 async fn a_late_one_blocks_the_key_at_most_until_the_lease_it_asked_for(backend: Backend) {
     let world = World::new(backend, LEASE).await;
     let mut late = world.on_renewal().hang();
@@ -187,7 +187,7 @@ async fn a_late_one_blocks_the_key_at_most_until_the_lease_it_asked_for(backend:
     assert!(granted(&*world.direct, &world.rival()).await.took_over());
 }
 
-/// It asks for a later lease and a later expiration than the successor's, so that only its owner is wrong.
+/// It requests a later lease and a later expiration than the successor's, so that only its owner is wrong.
 async fn a_late_one_leaves_a_successors_claim_alone(backend: Backend) {
     let world = World::new(backend, LEASE).await;
     let mut late = world.on_renewal().hang();

@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use super::{Backend, World};
 use crate::support::stores::on_each_proxied_store;
 
-/// Delivers 100 messages twice to a handler that ends at once; the round trips of each delivery. The clock stands still:
-/// outcomes that have been due for some milliseconds are sent ahead of the rest, so that a slow machine takes more.
+/// Delivers 100 messages twice to a handler that returns immediately, and returns the round trips of each delivery. The
+/// clock does not advance, because outcomes that have been due for some milliseconds are sent early, which would add
+/// round trips on a slow machine.
 async fn round_trips(backend: Backend) -> [usize; 2] {
     let world = World::new(backend).await;
     let clock = ManualClock::at(world.clock.now());
@@ -33,11 +34,12 @@ async fn round_trips(backend: Backend) -> [usize; 2] {
 }
 
 async fn of_a_batch_of_100_new_messages_and_of_its_duplicates(backend: Backend) {
-    // On one thread: a client that writes on another may send the first of two statements before it is given the second.
+    // On one thread, because a client that writes on another may send the first of two statements before it gets the
+    // second.
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let counted = tokio::task::spawn_blocking(move || runtime().block_on(round_trips(backend)));
     let expected = match backend {
-        // 25 keys share a request, and duplicates are read by a second one.
+        // 25 keys share a request, and a second request reads duplicates.
         Backend::DynamoDb(Calls::Batched) => [8, 8],
         Backend::DynamoDb(_) => [200, 100],
         _ => [2, 1],

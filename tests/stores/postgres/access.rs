@@ -1,4 +1,4 @@
-//! Who may connect, and how: passwords, roles, databases, TLS.
+//! Connections: passwords, roles, databases and TLS.
 
 use std::sync::{
     Arc,
@@ -37,7 +37,7 @@ async fn the_password_is_asked_for_once_for_each_new_connection() {
     let before = asked.load(Ordering::SeqCst);
     assert!(before < 10 && before == proxy.opened(), "{before}");
 
-    // Two at once need a second connection, whose password cannot be had.
+    // Two concurrent requests need a second connection, whose password is not available.
     has_token.store(false, Ordering::SeqCst);
     let claims = [claim(), claim()];
     let answers = join_all(claims.iter().map(|claim| claim_one(&store, claim))).await;
@@ -53,7 +53,7 @@ async fn the_password_is_asked_for_once_for_each_new_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_server_refuses_is_not_tried_in_a_loop() {
+async fn a_request_that_the_server_refuses_is_not_retried_in_a_loop() {
     let mut nobody = support::postgres::connection().await;
     nobody.user(support::unique_name("nobody"));
     let mut nowhere = support::postgres::connection().await;
@@ -75,7 +75,7 @@ async fn what_the_server_refuses_is_not_tried_in_a_loop() {
     }
 }
 
-/// As PgBouncer does, and RDS Proxy with another code.
+/// PgBouncer refuses them like this, and RDS Proxy with another code.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pooler_that_refuses_start_up_options_has_the_setting_named() {
     for code in ["08P01", "0A000"] {
@@ -101,7 +101,7 @@ async fn a_pooler_that_refuses_start_up_options_has_the_setting_named() {
     }
 }
 
-/// The server behind TLS.
+/// Starts the server behind TLS.
 async fn behind_tls(certificates: &Certificates) -> (tokio_postgres::Config, TlsProxy) {
     let upstream = support::postgres::connection().await;
     let url = support::postgres::url();
@@ -130,7 +130,7 @@ async fn tls_is_verified_by_the_given_root_certificates() {
     misnamed.host("localhost").hostaddr("127.0.0.1".parse().unwrap()).port(port).user(user).dbname("postgres");
     for (distrusting, names_the_setting) in [
         (support::postgres::config(connection).root_certificates(other), true),
-        // The public authorities.
+        // The public authorities do not include it.
         (support::postgres::config(by_name), true),
         // The certificate is for another name.
         (support::postgres::config(misnamed).root_certificates(certificates.authority), false),

@@ -1,11 +1,11 @@
-//! How many round trips a call takes, and how many bytes. The proxy holds the answers of a round trip back until all its
-//! statements have come: a call that waits for an answer in between never ends.
+//! The round trips and bytes of each call. The proxy holds back the responses of a round trip until all its statements
+//! have arrived, so a call that waits for a response in between never completes.
 
 use lambda_once::store::{Refusal, postgres::PostgresStore};
 
 use super::{proxy::Proxy, *};
 
-/// A store behind a proxy, with its one connection open.
+/// Returns a store behind a proxy, with its single connection open.
 async fn behind_proxy() -> (PostgresStore, Proxy) {
     let proxy = Proxy::start(&support::postgres::connection().await).await;
     let store = support::postgres::config(proxy.connection()).pool_size(1).build().unwrap();
@@ -13,7 +13,7 @@ async fn behind_proxy() -> (PostgresStore, Proxy) {
     (store, proxy)
 }
 
-/// Awaits a call that takes exactly these round trips, each of that many statements.
+/// Awaits a call that takes exactly these round trips, each with that many statements.
 async fn in_round_trips<T>(proxy: &Proxy, sizes: &[usize], call: impl Future<Output = T>) -> T {
     proxy.expect_round_trips(sizes);
     let answer = tokio::time::timeout(Duration::from_secs(30), call).await.expect("the statements are sent together");
@@ -69,7 +69,7 @@ async fn settles_of_all_kinds_share_one_round_trip_and_refusals_take_another() {
             Settled::Done { .. }
         ]
     ));
-    // Once more: all but the renewal have nothing left to change, and are found done.
+    // Settled again, all but the renewal have nothing left to change, and are found done.
     let again = in_round_trips(&proxy, &[2, 1], store.settle(&settles)).await;
     let again: Vec<_> = again.into_iter().map(Result::unwrap).collect();
     assert!(matches!(
@@ -89,7 +89,7 @@ async fn claims_of_different_terms_and_large_calls_share_a_round_trip() {
     let (store, proxy) = behind_proxy().await;
     let mut claims = claims(250);
     claims.iter_mut().step_by(2).for_each(|claim| claim.lease = 2 * LEASE);
-    // 125 of each lease.
+    // 125 claims with each lease.
     let answers = in_round_trips(&proxy, &[8], store.claim(&claims)).await;
     for (claim, answer) in claims.iter().zip(answers) {
         let Ok(Claimed::Granted(grant)) = answer else { panic!("expected a grant, got {answer:?}") };

@@ -1,4 +1,4 @@
-//! The server's clock, which decides where no other is given.
+//! The server's clock, which is used unless another is given.
 
 use lambda_once::{
     clock::Timestamp,
@@ -8,7 +8,7 @@ use lambda_once::{
 use super::*;
 use crate::support::wire::{Protocol, Proxy, host_and_port};
 
-/// The server's time.
+/// Returns the server's time.
 async fn now(admin: &Client) -> Timestamp {
     let sql = "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
     let millis: i64 = admin.query_one(sql, &[]).await.unwrap().get(0);
@@ -37,7 +37,7 @@ async fn leases_and_expirations_are_counted_from_the_servers_time() {
     assert!((before.after(2 * LEASE)..=after.after(2 * LEASE)).contains(&lease_until));
 }
 
-/// So it may block its key for longer than the run that sent it could have lasted.
+/// It may therefore block its key for longer than the run that sent it could have lasted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_arrives_late_has_its_lease_from_its_arrival() {
     let admin = support::postgres::client(&support::postgres::connection().await).await;

@@ -1,4 +1,4 @@
-//! The engine on PostgreSQL, on the server's clock.
+//! The engine on PostgreSQL, with the server's clock.
 
 use std::sync::{
     Arc,
@@ -35,7 +35,7 @@ async fn of_many_equal_operations_at_once_one_runs_and_the_others_replay_it() {
     assert_eq!((executed, replayed), (1, 19), "{outcomes:?}");
 }
 
-/// A completion that waits for a lock is repeated by the engine until the lock is free.
+/// The engine retries a completion that waits for a lock until the lock is free.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_completion_outlasts_a_lock() {
     let role = support::postgres::role(&["lock_timeout = '50ms'"]).await;
@@ -64,7 +64,7 @@ async fn a_completion_outlasts_a_lock() {
     ));
 }
 
-/// A login that is refused for a while, as during a rotation of passwords, costs no outcome.
+/// A temporarily refused login, for example during a password rotation, loses no outcome.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_completion_outlasts_logins_that_are_refused_for_a_while() {
     let role = support::postgres::role(&[]).await;
@@ -80,7 +80,7 @@ async fn a_completion_outlasts_logins_that_are_refused_for_a_while() {
     };
     let admit_again = async {
         let before = opened.wait_for(Option::is_some).await.unwrap().unwrap();
-        // The completion has met the refusal, and asks again.
+        // The completion was refused, and is retried.
         while proxy.opened() < before + 2 {
             tokio::task::yield_now().await;
         }

@@ -1,16 +1,16 @@
-//! An open transaction on one key, in the way of a batch: it delays the batch by `lock_timeout`, and then only itself.
+//! An open transaction that holds one key of a batch. It delays the batch by `lock_timeout`, and then only that key.
 
 use lambda_once::store::{Refusal, postgres::PostgresStore};
 
 use super::{sessions::*, *};
 
-/// A store on a role that waits for locks no longer than this.
+/// Returns a store on a role with this `lock_timeout`.
 async fn store() -> PostgresStore {
     let role = support::postgres::role(&["lock_timeout = '200ms'"]).await;
     support::postgres::config(role).build().unwrap()
 }
 
-/// Of a batch one key is held; the answers are those of the others, which are granted, and its own.
+/// Claims a batch with one held key, asserts that the others are granted, and returns the result of the held one.
 async fn claimed_around(store: &PostgresStore, held: &ClaimRequest) -> Claimed {
     let mut batch = claims(20);
     batch[7] = rival(held);
@@ -66,7 +66,7 @@ async fn a_completed_record_is_replayed_although_it_is_locked() {
 async fn a_key_that_is_being_inserted_is_in_progress_without_a_lease() {
     let store = store().await;
     let claim = claim();
-    // Another scope's key of the same hash is nobody's business.
+    // A key of another scope with the same hash is not affected.
     granted(&support::postgres::migrated().await, &rival(&claim)).await;
     let transaction = Transaction::begin().await;
     let scope = format!("{store:?}").split('"').nth(1).unwrap().to_owned();
@@ -91,7 +91,7 @@ async fn a_claim_sent_again_is_granted_while_its_record_is_locked() {
     transaction.roll_back().await;
 }
 
-/// Twenty locks that are waited for one after the other would take four seconds, and the engine gives a call three.
+/// Waiting for twenty locks one after the other would take four seconds, and the engine's call timeout is three.
 const BEFORE_THE_ENGINE_GIVES_UP: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,7 +138,7 @@ async fn only_settles_of_locked_records_fail_in_a_batch_and_they_are_repeatable(
     let store = store().await;
     let claims = claims(20);
     assert!(store.claim(&claims).await.iter().all(|answer| matches!(answer, Ok(Claimed::Granted(_)))));
-    // One that is completed, and one that is released.
+    // One claim is completed, and one released.
     let transaction = Transaction::holding(&[&claims[7], &claims[13]]).await;
     let settlement = |i: usize| if i < 10 { complete("1") } else { RELEASE };
     let settles: Vec<_> = claims.iter().enumerate().map(|(i, claim)| settle_of(claim, settlement(i))).collect();

@@ -1,4 +1,4 @@
-//! The table: its creation, expired records, and what `warm_up` finds.
+//! The table: its creation, expired records, and the checks of `warm_up`.
 
 use futures_util::future::join_all;
 use lambda_once::{
@@ -13,7 +13,7 @@ use tracing::Level;
 use super::{sessions::*, *};
 use crate::support::collector::Collector;
 
-/// A store on a table of its own, on a clock.
+/// Returns a store on a separate table, with a clock, and the table's name.
 async fn on_own_table(clock: &ManualClock) -> (PostgresStore, String) {
     let table = support::unique_name("records");
     let config = support::postgres::config(support::postgres::connection().await).table(&table);
@@ -43,14 +43,14 @@ async fn a_migration_of_a_table_that_exists_waits_for_nobody() {
     let claim = claim();
     granted(&support::postgres::migrated().await, &claim).await;
     let transaction = Transaction::begin().await;
-    // A lock that any other statement than a look at the catalogue would wait for.
+    // Every statement except a lookup in the catalog would wait for this lock.
     transaction.execute(&format!("DELETE FROM once_records WHERE key_hash = {}", literal(&claim))).await;
     let role = support::postgres::role(&["lock_timeout = '200ms'"]).await;
     support::postgres::config(role).build().unwrap().migrate().await.unwrap();
     transaction.roll_back().await;
 }
 
-/// What expires later in the same day has the same entry in the index, and each call of a loop would read all of it.
+/// Records that expire later on the same day have the same index entry, so each call of a loop would read all of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_purge_leaves_the_records_of_a_day_until_it_is_over() {
     let clock = support::future_clock();
@@ -86,7 +86,7 @@ async fn a_purge_deletes_expired_records_in_bounded_steps_and_skips_locked_ones(
     let mut steps = Vec::new();
     while steps.last() != Some(&0) {
         let purge = tokio::time::timeout(Duration::from_secs(30), store.purge_expired(4));
-        steps.push(purge.await.expect("it waits for nobody").unwrap());
+        steps.push(purge.await.expect("it does not wait").unwrap());
     }
     assert_eq!(steps, [4, 4, 1, 0]);
     transaction.roll_back().await;
@@ -105,7 +105,7 @@ async fn a_migration_adds_the_marks_to_records_that_exist_and_waits_for_nobody()
         let (store, table) = on_own_table(&support::future_clock()).await;
         let plain = claim();
         granted(&store, &plain).await;
-        // What a version without marks has left.
+        // The state that a version without order markers has left.
         admin.batch_execute(&format!("DROP TABLE \"{table}_marks\"")).await.unwrap();
         let ordered = ordered(&entity(), 1);
         let error = claim_one(&store, &ordered).await.unwrap_err();
@@ -120,7 +120,7 @@ async fn a_migration_adds_the_marks_to_records_that_exist_and_waits_for_nobody()
             tokio::spawn(async move { tokio::time::timeout(Duration::from_secs(30), store.migrate()).await })
         });
         let migrated = join_all(tasks.collect::<Vec<_>>()).await;
-        migrated.into_iter().for_each(|migrated| migrated.unwrap().expect("it waits for nobody").unwrap());
+        migrated.into_iter().for_each(|migrated| migrated.unwrap().expect("it does not wait").unwrap());
         granted(&store, &ordered).await;
         transaction.roll_back().await;
         assert!(read_one(&store, &plain).await.is_some());
@@ -193,7 +193,7 @@ async fn a_table_of_another_shape_is_an_error_of_the_table() {
     assert_eq!(of(&claim_one(&store, &claim()).await.unwrap_err()), TABLE);
     alter("DROP COLUMN tenant").await;
 
-    // PostgreSQL quotes the row that violates a constraint.
+    // PostgreSQL quotes a row that violates a constraint.
     let claim = claim();
     granted(&store, &claim).await;
     alter("ADD CHECK (data IS NULL)").await;
@@ -202,7 +202,7 @@ async fn a_table_of_another_shape_is_an_error_of_the_table() {
     let hexadecimal = b"hunter2".iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"));
     assert!(!format!("{error:?}").contains(&hexadecimal), "{error:?}");
 
-    // What is answered cannot be read, although it was applied.
+    // The response cannot be read, although the request was applied.
     alter("ALTER COLUMN attempt TYPE integer").await;
     let error = claim_one(&store, &super::claim()).await.unwrap_err();
     assert_eq!(of(&error), (ErrorKind::Table, ErrorStatus::Ambiguous));
@@ -219,7 +219,7 @@ async fn a_table_that_is_partitioned_by_scope_serves_as_well() {
         let config = support::postgres::config(connection.clone()).table(&table).scope(scope);
         config.build().unwrap().with_clock(clock.clone())
     };
-    // A partitioned table takes no storage parameters; its partitions do.
+    // A partitioned table takes no storage parameters, but its partitions do.
     let schema = store("one").schema().replace("WITH (fillfactor = 70)", "PARTITION BY LIST (scope)");
     let admin = support::postgres::client(&connection).await;
     admin.batch_execute(&schema).await.unwrap();
@@ -247,7 +247,7 @@ async fn a_table_that_is_partitioned_by_scope_serves_as_well() {
     assert_eq!(of(&claim_one(&store("three"), &claims[0]).await.unwrap_err()), TABLE);
     clock.advance(LEASE + MARGIN);
     for scope in ["one", "two"] {
-        // The claims that were settled are done or gone.
+        // The settled claims are completed or deleted.
         granted(&store(scope), &claims[19]).await;
     }
     clock.advance(LEASE + MARGIN);
@@ -259,7 +259,7 @@ async fn a_table_that_is_partitioned_by_scope_serves_as_well() {
     assert_eq!(store("one").purge_expired(100).await.unwrap(), 26);
 }
 
-/// The index is added to a table that exists. Lists by it read what has no success alone, oldest claim first.
+/// The index is added to an existing table. Lists by it read only records without a success, the oldest claim first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_by_the_index_reads_only_operations_without_a_success() {
     let clock = support::future_clock();

@@ -1,4 +1,4 @@
-//! The marks of entities: what is in their table, and when it is deleted.
+//! Order markers: the contents of their table, and their deletion.
 
 use lambda_once::{
     clock::ManualClock,
@@ -11,7 +11,7 @@ use lambda_once::{
 
 use super::{sessions::*, *};
 
-/// A store with tables of its own, and who looks at them.
+/// A store with separate tables, and a client that reads them.
 struct Marks {
     store: PostgresStore,
     clock: ManualClock,
@@ -33,7 +33,7 @@ impl Marks {
         self.admin.query_one(&format!("SELECT count(*) FROM {}", self.table), &[]).await.unwrap().get(0)
     }
 
-    /// The operations in doubt that the entity's mark lists.
+    /// Returns the number of in-doubt operations in the entity's order marker.
     async fn doubts(&self, entity: &KeyHash) -> i32 {
         let count = format!("SELECT cardinality(doubt_keys) FROM {} WHERE entity = $1", self.table);
         self.admin.query_one(&count, &[&&entity.as_bytes()[..16]]).await.unwrap().get(0)
@@ -84,12 +84,12 @@ async fn merged_doubt_is_stored_without_a_key() {
     let row = row.unwrap();
     let keys: Vec<Option<&[u8]>> = row.get(0);
     let listed = lost[3..66].iter().map(|claim| Some(&claim.key.as_bytes()[..]));
-    assert_eq!(keys, std::iter::once(None).chain(listed).collect::<Vec<_>>(), "the last is the holder still");
+    assert_eq!(keys, std::iter::once(None).chain(listed).collect::<Vec<_>>(), "the last is still the holder");
     let sequences: Vec<String> = row.get(1);
     assert_eq!(sequences, (3..=66).map(|sequence| format!("{sequence:064}")).collect::<Vec<_>>());
 }
 
-/// Another version may have listed more than this one does.
+/// Another version may have listed more operations than this one does.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_lists_64_operations_in_doubt_at_most_however_many_it_had() {
     let marks = Marks::new().await;
@@ -97,7 +97,7 @@ async fn a_mark_lists_64_operations_in_doubt_at_most_however_many_it_had() {
     for sequence in 1..=67 {
         granted(&marks.store, &ordered(&entity, sequence)).await;
         marks.clock.advance(LAPSE);
-        // The last is the holder still.
+        // The last is still the holder.
         assert_eq!(marks.doubts(&entity).await, (sequence as i32 - 1).min(64), "{sequence}");
     }
     for listed in [63, 64, 65, 66, 100] {
@@ -112,7 +112,7 @@ async fn a_mark_lists_64_operations_in_doubt_at_most_however_many_it_had() {
     }
 }
 
-/// The lock on an entity without a mark is a row that counts as absent.
+/// The lock on an entity without an order marker is a row that counts as absent.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_claim_leaves_no_mark() {
     let marks = Marks::new().await;
@@ -146,7 +146,7 @@ async fn a_purge_deletes_expired_marks_after_the_records_within_its_limit() {
     let mut steps = Vec::new();
     while steps.last() != Some(&0) {
         let purge = tokio::time::timeout(Duration::from_secs(30), marks.store.purge_expired(4));
-        steps.push(purge.await.expect("it waits for nobody").unwrap());
+        steps.push(purge.await.expect("it does not wait").unwrap());
     }
     assert_eq!(steps, [4, 4, 3, 0], "six records, and five marks");
     transaction.roll_back().await;
@@ -158,7 +158,7 @@ async fn a_purge_deletes_expired_marks_after_the_records_within_its_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_known_is_an_error_that_another_deployment_may_cure() {
+async fn an_unknown_format_is_an_error_that_another_deployment_may_cure() {
     let marks = Marks::new().await;
     for change in [
         "newest = repeat('x', 64)",
@@ -177,7 +177,7 @@ async fn what_is_not_known_is_an_error_that_another_deployment_may_cure() {
     }
 }
 
-/// As without an order.
+/// An unordered claim does the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_record_is_replaced_whatever_it_holds() {
     let marks = Marks::new().await;

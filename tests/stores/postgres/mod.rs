@@ -1,4 +1,4 @@
-//! PostgreSQL: round trips, races, locks, outages, and what is on record.
+//! PostgreSQL: round trips, races, locks, outages and stored rows.
 
 mod access;
 mod calls;
@@ -24,7 +24,7 @@ use lambda_once::{
 
 use crate::support::{self, requests::*};
 
-/// The first midnight after the time at which [`future_clock`](support::future_clock) stands.
+/// The first midnight after the time of [`future_clock`](support::future_clock).
 const MIDNIGHT: Timestamp = Timestamp::from_seconds(46_297 * 86_400);
 
 fn of(error: &Error) -> (ErrorKind, ErrorStatus) {

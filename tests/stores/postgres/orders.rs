@@ -1,4 +1,4 @@
-//! Ordered requests: their round trips and locks.
+//! Ordered requests, with their round trips and locks.
 
 use futures_util::future::join_all;
 use lambda_once::{
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::{proxy::Proxy, sessions::*, *};
 use crate::support::wire;
 
-/// A transaction that holds the mark of an entity.
+/// Begins a transaction that holds the order marker of an entity.
 async fn holding(entity: &KeyHash) -> Transaction {
     let transaction = Transaction::begin().await;
     let hexadecimal = entity.to_string();
@@ -30,7 +30,7 @@ async fn completed(store: &PostgresStore, entity: &KeyHash, sequence: u64) -> Cl
 struct Waiting {
     store: PostgresStore,
     entity: KeyHash,
-    /// It holds the entity.
+    /// The transaction that holds the entity.
     transaction: Transaction,
     claim: JoinHandle<Result<Claimed, Error>>,
 }
@@ -68,7 +68,7 @@ async fn an_ordered_claim_takes_two_round_trips_and_so_does_its_settle() {
         settle.await.expect("they are sent together").unwrap();
         assert_eq!(proxy.statements(), 7);
     }
-    // A refusal is followed by a ROLLBACK.
+    // A ROLLBACK follows a refusal.
     for refused in [rival(&first), ordered(&entity, 4)] {
         proxy.expect_round_trips(&[4, 1]);
         let answer = tokio::time::timeout(patience, claim_one(&store, &refused)).await.expect("they are sent together");
@@ -110,7 +110,7 @@ async fn a_claim_of_a_locked_entity_is_answered_by_what_is_committed() {
     let held = Refusal::InProgress { lease_until: Some(grant.lease_until), attempt: 0 };
     assert_eq!(refused(&ordered(&entity, 8)).await, held);
     assert_eq!(granted(&store, &holder).await, grant, "its own claim is sent again");
-    // The others of a batch are granted.
+    // The other claims of a batch are granted.
     let batch = [claim(), ordered(&entity, 8), ordered(&other, 1)];
     assert_eq!(store.claim(&batch).await.iter().map(is_granted).collect::<Vec<_>>(), [true, false, true]);
 
@@ -120,7 +120,7 @@ async fn a_claim_of_a_locked_entity_is_answered_by_what_is_committed() {
     assert_eq!(of(&settled.remove(0).unwrap_err()), TIMEOUT);
     transaction.roll_back().await;
     assert_eq!(settle_one(&store, &holder, complete("1")).await.unwrap(), Settled::Done { found: None });
-    // Nobody else stands in the way of this one: it is free, but for the lock.
+    // Nothing but the lock blocks this one.
     let transaction = holding(&entity).await;
     assert_eq!(refused(&ordered(&entity, 8)).await, Refusal::InProgress { lease_until: None, attempt: 0 });
     transaction.roll_back().await;
@@ -146,7 +146,7 @@ async fn many_locked_entities_delay_claims_no_longer_than_the_engine_waits() {
     assert!(store.claim(&batch).await.iter().all(is_granted), "nothing was lost");
 }
 
-/// A call that is dropped while it waits leaves nothing behind, also where its statements are on their way.
+/// A call that is dropped while it waits leaves nothing behind, even if its statements are on their way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_is_dropped_leaves_the_entity_free() {
     let waiting = Waiting::begin().await;
@@ -156,12 +156,12 @@ async fn a_claim_that_is_dropped_leaves_the_entity_free() {
     granted(&waiting.store, &ordered(&waiting.entity, 3)).await;
 }
 
-/// Claims and settles of few entities, batches with the same records in any order, and a purge, all at once.
+/// Claims and settles of few entities, batches with the same records in any order, and a purge run concurrently.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn ordered_requests_plain_batches_and_a_purge_do_not_deadlock() {
     const WORKERS: u64 = 8;
     const ROUNDS: u64 = 25;
-    // A table of its own: the purge would take expired records of other tests with it.
+    // A separate table, because the purge would delete expired records of other tests.
     let config = support::postgres::config(support::postgres::connection().await);
     let store = config.table(support::unique_name("records")).pool_size(24).build().unwrap();
     store.migrate().await.unwrap();
@@ -176,7 +176,7 @@ async fn ordered_requests_plain_batches_and_a_purge_do_not_deadlock() {
                 fastrand::shuffle(&mut batch);
                 let answers = store.claim(&batch).await;
                 assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-                // Plain requests that concern the records of ordered ones, too.
+                // Plain requests for the records of ordered ones, too.
                 let plain = |claim: &ClaimRequest| ClaimRequest { order: None, ..rival(claim) };
                 let mut rivals: Vec<_> = batch.iter().map(plain).collect();
                 fastrand::shuffle(&mut rivals);
@@ -194,9 +194,9 @@ async fn ordered_requests_plain_batches_and_a_purge_do_not_deadlock() {
     }
 }
 
-/// Of operations of one entity that run at once, each completes after all that are older than it.
+/// Each of the concurrent operations of one entity completes after all older ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_was_granted_is_completed_in_order() {
+async fn granted_operations_are_completed_in_order() {
     let store = support::postgres::config(support::postgres::connection().await).pool_size(24).build().unwrap();
     let entity = entity();
     let completed = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -222,7 +222,8 @@ async fn what_was_granted_is_completed_in_order() {
     assert!(completed.is_sorted() && completed.last() == Some(&40), "{completed:?}");
 }
 
-/// A claim without an order gets in between, which holds no lock on the entity: it has the record, and nobody the entity.
+/// An unordered claim, which takes no lock on the entity, gets in between. It has the record, and the entity has no
+/// holder.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_claimed_without_an_order_meanwhile_does_not_hold_the_entity() {
     let url = support::postgres::url();

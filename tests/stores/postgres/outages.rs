@@ -1,4 +1,4 @@
-//! Lost connections, servers that go away, and statements that the server ends.
+//! Lost connections, servers that shut down, and statements that the server ends.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use lambda_once::{
 use super::{proxy::Proxy, sessions::*, *};
 use crate::support::servers::Server;
 
-/// A store on a role with these settings, and the role's sessions.
+/// Returns a store on a role with these settings, and the role's sessions.
 async fn on_role(settings: &[&str]) -> (PostgresStore, Sessions) {
     let role = support::postgres::role(settings).await;
     let sessions = Sessions::of(&role).await;
     (support::postgres::config(role).build().unwrap(), sessions)
 }
 
-/// Starts a claim on a key that a transaction holds, and waits until it waits.
+/// Starts a claim of a key that a transaction holds, and returns when the claim waits for it.
 async fn blocked_claim(
     store: &PostgresStore,
     sessions: &Sessions,
@@ -52,7 +52,7 @@ async fn a_lost_result_is_ambiguous_and_the_repeated_claim_is_granted() {
     proxy.cut();
     assert_eq!(of(&call.await.unwrap().unwrap_err()), AMBIGUOUS);
     proxy.expect_round_trips(&[]);
-    // The server may still be at it, whoever comes first.
+    // The server may still be processing the first claim, and either claim may be applied first.
     let grant = granted(&store, &claim).await;
     assert_eq!((grant.attempt, grant.prior_status), (1, None));
     assert_eq!(read_one(&store, &claim).await.unwrap().owner, Some(claim.owner));
@@ -108,7 +108,7 @@ async fn after_a_fail_over_no_connection_to_the_old_primary_is_used_again() {
     join_all(keys.iter().map(|key| store.read(key, ResultData::Omit))).await;
     let claim = claim();
     assert_eq!(of(&claim_one(&store, &claim).await.unwrap_err()), UNAVAILABLE);
-    // What the name of the host leads to next.
+    // Simulates the server that the host name resolves to next.
     sessions.change_role("default_transaction_read_only = off").await;
     let calls = (0..4).map(|_| async { granted(&store, &super::claim()).await });
     join_all(calls).await;
@@ -138,7 +138,7 @@ async fn a_dropped_call_discards_its_connection_and_its_statement_ends() {
         assert!(dropped.await.unwrap_err().is_cancelled());
         checked.until_waiting(0).await;
     }
-    // Every place in the pool is free again, and every answer is that of its own call.
+    // Every place in the pool is free again, and every response belongs to its own call.
     let claims = [self::claim(), self::claim()];
     join_all(claims.iter().map(|claim| granted(&store, claim))).await;
     for claim in &claims {
@@ -152,17 +152,17 @@ async fn a_dropped_call_discards_its_connection_and_its_statement_ends() {
 async fn a_connection_that_died_while_it_was_idle_is_replaced() {
     let proxy = Proxy::start(&support::postgres::connection().await).await;
     let store = support::postgres::config(proxy.connection()).build().unwrap();
-    // As many connections as the pool has room for.
+    // As many connections as the pool can hold.
     join_all((0..8).map(|_| async { granted(&store, &claim()).await })).await;
     let opened = proxy.opened();
     proxy.silence();
-    // The time after which a connection is checked.
+    // The idle time after which a connection is checked.
     tokio::time::sleep(Duration::from_millis(5_100)).await;
     let begun = std::time::Instant::now();
     let next = claim();
     let call = tokio::time::timeout(Duration::from_secs(30), granted(&store, &next));
     call.await.expect("the dead connection is not waited for");
-    // One check, however many connections died; the engine gives a call 3 s.
+    // One check for all dead connections. The engine's call timeout is 3 s.
     assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
     assert_eq!(proxy.opened(), opened + 1);
     proxy.expect_round_trips(&[2]);
@@ -202,8 +202,8 @@ async fn a_call_that_finds_every_connection_in_use_for_long_is_throttled() {
     granted(&store, &claim()).await;
 }
 
-/// Workers claim and complete batches, and repeat what was not answered, as the engine does. What was acknowledged before the
-/// server was killed is on record afterwards.
+/// Workers claim and complete batches, and repeat unanswered requests, as the engine does. Everything acknowledged
+/// before the server was killed is recorded afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_killed_in_mid_batch_loses_nothing_that_was_acknowledged() {
     const WORKERS: usize = 4;
@@ -256,8 +256,8 @@ async fn a_server_killed_in_mid_batch_loses_nothing_that_was_acknowledged() {
     assert!(troubles > 0, "the outages were noticed");
 }
 
-/// Sends requests until each has an answer, and returns how many answers were errors, all of them such that another try
-/// can help. A claim that was applied is granted, and a completion that was applied is done.
+/// Repeats requests until each has a result, and returns the number of errors, which must all be retryable. An applied
+/// claim is granted, and an applied completion is done.
 async fn until_answered<R: Clone, T: std::fmt::Debug>(
     store: &PostgresStore,
     requests: &[R],

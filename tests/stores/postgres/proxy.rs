@@ -1,5 +1,5 @@
-//! A proxy between the store and PostgreSQL that sees each statement, holds answers back, cuts connections, and lets them
-//! fall silent.
+//! A proxy between the store and PostgreSQL that observes statements, holds back responses, and closes or silences
+//! connections.
 
 use std::{
     net::SocketAddr,
@@ -21,7 +21,7 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 
-/// What every statement that the client awaits ends with, one without parameters, and what each of their answers ends with.
+/// The message type that ends every awaited statement, one without parameters, and the response to each of them.
 const SYNC: u8 = b'S';
 const QUERY: u8 = b'Q';
 const READY: u8 = b'Z';
@@ -33,19 +33,19 @@ pub(super) struct Proxy {
 }
 
 struct State {
-    /// How many statements have come.
+    /// The number of statements received.
     statements: watch::Sender<usize>,
-    /// The n-th answer passes when that many statements have come; answers beyond the last pass at once.
+    /// The number of statements after which the n-th response passes. Later responses pass immediately.
     holds: Mutex<Vec<usize>>,
     answered: watch::Sender<usize>,
     bytes: AtomicU64,
     opened: AtomicU64,
-    /// The connections; each has a switch that makes it fall silent.
+    /// The connections, each with a switch that silences it.
     connections: Mutex<Vec<(AbortHandle, watch::Sender<bool>)>>,
 }
 
 impl Proxy {
-    /// In front of the server that is described, which is reached by TCP and without TLS.
+    /// Starts in front of the given server, which is reached by TCP without TLS.
     pub(super) async fn start(upstream: &tokio_postgres::Config) -> Self {
         let tokio_postgres::config::Host::Tcp(host) = &upstream.get_hosts()[0] else { panic!("a host with a name") };
         let address = format!("{host}:{}", upstream.get_ports().first().unwrap_or(&5432));
@@ -74,13 +74,13 @@ impl Proxy {
         Self { connection, state, _accept: accept }
     }
 
-    /// How to connect through it.
+    /// Returns the configuration of a connection through it.
     pub(super) fn connection(&self) -> tokio_postgres::Config {
         self.connection.clone()
     }
 
-    /// From now on, lets answers pass only when the statements of the same round trip have come: 2 and 1 for two that must
-    /// be sent together, and one that may wait for their answers.
+    /// From now on, lets responses pass only when all statements of their round trip have arrived. `[2, 1]` expects two
+    /// statements that are sent together, and one that may wait for their responses.
     pub(super) fn expect_round_trips(&self, sizes: &[usize]) {
         let mut holds = self.state.holds.lock().unwrap();
         holds.clear();
@@ -93,28 +93,28 @@ impl Proxy {
         self.state.answered.send_replace(0);
     }
 
-    /// From now on, lets no answer pass.
+    /// From now on, lets no response pass.
     pub(super) fn hold_answers(&self) {
         self.expect_round_trips(&[]);
         self.state.holds.lock().unwrap().resize(1_000, usize::MAX);
     }
 
-    /// How many statements have come since.
+    /// Returns the number of statements since the expectation was set.
     pub(super) fn statements(&self) -> usize {
         *self.state.statements.borrow()
     }
 
-    /// How many bytes of answers have passed since.
+    /// Returns the number of response bytes that have passed since then.
     pub(super) fn bytes(&self) -> u64 {
         self.state.bytes.load(Ordering::SeqCst)
     }
 
-    /// How many connections have been opened.
+    /// Returns the number of connections opened.
     pub(super) fn opened(&self) -> u64 {
         self.state.opened.load(Ordering::SeqCst)
     }
 
-    /// Waits until that many statements have come.
+    /// Waits until that many statements have arrived.
     pub(super) async fn until_statements(&self, count: usize) {
         let mut statements = self.state.statements.subscribe();
         let come = tokio::time::timeout(Duration::from_secs(30), statements.wait_for(|come| *come >= count)).await;
@@ -128,7 +128,7 @@ impl Proxy {
         }
     }
 
-    /// Passes nothing on any more on the connections that are open; new ones work.
+    /// Silences the open connections. New ones work.
     pub(super) fn silence(&self) {
         for (_, is_silent) in self.state.connections.lock().unwrap().iter() {
             is_silent.send_replace(true);
@@ -172,7 +172,7 @@ async fn requests(
     state: &State,
     silent: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
-    // The start-up message has no type.
+    // The startup message has no type.
     let length = from.read_u32().await?;
     to.write_u32(length).await?;
     pass(&mut from, &mut to, length).await?;
@@ -228,7 +228,7 @@ async fn stay_silent(silent: &watch::Receiver<bool>) {
     }
 }
 
-/// Passes on the rest of a message of this length, which counts itself.
+/// Forwards the rest of a message of this length, which includes the length field.
 async fn pass(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf, length: u32) -> std::io::Result<()> {
     tokio::io::copy(&mut from.take(u64::from(length) - 4), to).await?;
     to.flush().await

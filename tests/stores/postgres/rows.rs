@@ -4,7 +4,7 @@ use lambda_once::{record::Status, store::Refusal};
 
 use super::*;
 
-/// What a claim, a read and a settle make of a completed record after a change.
+/// Returns the results of a claim, a read and a settle of a completed record after a change.
 async fn changed(change: &str) -> (Result<Claimed, Error>, Result<Option<Record>, Error>, Result<Settled, Error>) {
     let store = support::postgres::migrated().await;
     let claim = claim();
@@ -21,7 +21,7 @@ async fn changed(change: &str) -> (Result<Claimed, Error>, Result<Option<Record>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_known_is_an_error_that_another_deployment_may_cure() {
+async fn an_unknown_format_is_an_error_that_another_deployment_may_cure() {
     for change in [
         "status = 9",
         "encoding = 9",
@@ -52,7 +52,7 @@ async fn the_next_version_is_understood_and_the_one_after_it_is_not() {
     let (claimed, read, _) = changed("v = 3").await;
     assert_eq!(of(&claimed.unwrap_err()), FORMAT);
     assert_eq!(read.unwrap().unwrap().version, 3, "who reads it judges it");
-    // A lapsed claim is not taken over, but an expired record is replaced whatever it holds.
+    // A lapsed claim is not taken over, but an expired record is replaced regardless of its contents.
     let (claimed, ..) = changed("v = 3, status = 0, data = NULL, encoding = NULL, lease_until = 1").await;
     assert_eq!(of(&claimed.unwrap_err()), FORMAT);
     let (claimed, ..) = changed("v = 3, status = 9, expiration = 1").await;

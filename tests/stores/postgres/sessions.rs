@@ -1,10 +1,10 @@
-//! The server's side: transactions that hold rows, and statements that wait for them.
+//! The server's sessions: transactions that hold rows, and statements that wait for them.
 
 use lambda_once::store::postgres::tokio_postgres::{self, Client};
 
 use super::*;
 
-/// A connection past the store, in a transaction that can hold rows.
+/// A direct connection with an open transaction that can hold rows.
 pub(super) struct Transaction(Client);
 
 impl Transaction {
@@ -14,7 +14,7 @@ impl Transaction {
         Self(client)
     }
 
-    /// Begins one that holds the records of these claims.
+    /// Begins a transaction that holds the records of these claims.
     pub(super) async fn holding(claims: &[&ClaimRequest]) -> Self {
         let transaction = Self::begin().await;
         let keys: Vec<&[u8]> = claims.iter().map(|claim| claim.key.as_bytes().as_slice()).collect();
@@ -48,7 +48,7 @@ impl Sessions {
         Self { admin, role: connection.get_user().unwrap().to_owned() }
     }
 
-    /// Waits until that many of them wait for a lock.
+    /// Waits until that many sessions wait for a lock.
     pub(super) async fn until_waiting(&self, count: i64) {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND wait_event_type = 'Lock'";
         let reached = async {
@@ -59,14 +59,14 @@ impl Sessions {
         tokio::time::timeout(Duration::from_secs(30), reached).await.expect("in time");
     }
 
-    /// Ends those that wait for a lock, as an operator does.
+    /// Ends the sessions that wait for a lock, as an operator does.
     pub(super) async fn terminate_waiting(&self) {
         let sql =
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1 AND wait_event_type = 'Lock'";
         assert!(self.admin.execute(sql, &[&self.role]).await.unwrap() > 0);
     }
 
-    /// Refuses the role's logins and ends its sessions, as a rotation of its password does, or admits it again.
+    /// Refuses the role's logins and ends its sessions, as during a password rotation, or admits it again.
     pub(super) async fn admit_role(&self, is_admitted: bool) {
         let (role, login) = (&self.role, if is_admitted { "LOGIN" } else { "NOLOGIN" });
         self.admin.batch_execute(&format!("ALTER ROLE \"{role}\" {login}")).await.unwrap();
@@ -81,7 +81,7 @@ impl Sessions {
     }
 }
 
-/// The hash of a key as a literal of SQL.
+/// Returns the hash of a key as an SQL literal.
 pub(super) fn literal(claim: &ClaimRequest) -> String {
     format!("'\\x{}'::bytea", claim.key)
 }

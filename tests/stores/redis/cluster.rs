@@ -1,4 +1,4 @@
-//! Nodes of a cluster that fall silent, and clusters over TLS.
+//! Cluster nodes that stop responding, and clusters over TLS.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::support::{
 };
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
-/// The node that falls silent, and its share of the slots.
+/// The node that stops responding, with its share of the slots.
 const SILENT: usize = 1;
 const ITS_SLOTS: std::ops::Range<u16> = 5461..10922;
 
@@ -37,7 +37,7 @@ impl World {
         Self { cluster, urls, store }
     }
 
-    /// A claim on the node that falls silent.
+    /// Returns a claim on the silent node.
     async fn claim(&self) -> ClaimRequest {
         let mut direct = direct(&self.urls[0]).await;
         loop {
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// Claims as soon as the cluster does, which may have missed the silent node for too long.
+    /// Claims as soon as the cluster accepts it, which may have missed the silent node for too long.
     async fn claim_once_up(&self, request: &ClaimRequest) -> Result<Claimed, Error> {
         loop {
             match claim_one(&self.store, request).await {
@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// How many connections a node that answers has accepted, the one that asks included.
+    /// Returns the number of connections that a responding node has accepted, including the one for this request.
     async fn connections(&self) -> u32 {
         let mut direct = direct(&self.urls[0]).await;
         let stats: String = command(&mut direct, &["INFO", "stats"]).await;
@@ -77,12 +77,12 @@ async fn a_silent_node_is_a_timeout_and_its_connections_are_opened_anew() {
     let begun = Instant::now();
     let error = claim_one(&world.store, &request).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Timeout, ErrorStatus::Ambiguous), "{error}");
-    // The client may try again twice.
+    // The client may retry twice.
     assert!(begun.elapsed() < RESPONSE_TIMEOUT * 10, "{:?}", begun.elapsed());
     world.cluster.resume_node(SILENT);
     assert!(is_granted(&world.claim_once_up(&request).await), "the same claim, applied or not");
     assert!(world.store.claim(&claims(50)).await.iter().all(is_granted));
-    // One more than the one that asks.
+    // One more than the connection for this request.
     assert!(world.connections().await > before + 1);
 }
 
@@ -98,7 +98,7 @@ async fn a_silent_node_whose_calls_are_dropped_has_its_connections_opened_anew()
     assert!(world.connections().await > before + 1);
 }
 
-/// Each node behind TLS, and announced to clients as what is in front of it.
+/// Starts each node behind TLS, and announces the TLS proxy to clients.
 async fn behind_tls(urls: &[String], certificates: &Certificates) -> Vec<TlsProxy> {
     let start = |url: &String| {
         let server = host_and_port(url).to_owned();

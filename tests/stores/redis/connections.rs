@@ -146,8 +146,8 @@ async fn a_password_that_never_comes_is_a_timeout() {
     assert_eq!((error.kind(), error.status()), (ErrorKind::Timeout, ErrorStatus::Temporary), "{error}");
 }
 
-/// The URL of a proxy in front of the server, and what makes the connections that exist then silent: they stay open, and
-/// nothing comes back.
+/// Returns the URL of a proxy in front of the server, and a switch that silences its existing connections. They stay
+/// open without any response.
 async fn behind_a_network(server: &Server) -> (String, watch::Sender<bool>) {
     let upstream = server.url().trim_start_matches("redis://").to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -177,7 +177,7 @@ async fn a_connection_that_died_while_it_was_idle_costs_a_quarter_of_a_second() 
     let config = Config::new(url).connect_timeout(PATIENCE).response_timeout(Duration::from_secs(60));
     let store = config.build().unwrap();
     assert!(is_granted(&claim_one(&store, &claim()).await));
-    // This test is about real time.
+    // This test uses real time.
     tokio::time::sleep(Duration::from_millis(5_100)).await;
     cut.send(true).unwrap();
     let request = claim();

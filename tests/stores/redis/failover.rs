@@ -1,4 +1,4 @@
-//! The losses of a failover, as the documentation states them.
+//! The documented losses of a failover.
 
 use lambda_once::{
     ErrorKind, ErrorStatus, RedisStore,
@@ -14,7 +14,7 @@ fn port(server: &Server) -> &str {
     server.url().rsplit(':').next().unwrap()
 }
 
-/// A primary, its replica, a store on each, and a connection to the replica.
+/// Starts a primary and its replica, with a store on each and a connection to the replica.
 async fn replicated() -> ([Server; 2], [RedisStore; 2], MultiplexedConnection) {
     let servers = [Server::start("valkey", &[]), Server::start("valkey", &["repl-diskless-sync-delay=0"])];
     let mut replica = direct(servers[1].url()).await;
@@ -26,10 +26,10 @@ async fn replicated() -> ([Server; 2], [RedisStore; 2], MultiplexedConnection) {
     (servers, stores, replica)
 }
 
-/// Waits until the replica has all that the primary acknowledged.
+/// Waits until the replica has everything that the primary acknowledged.
 async fn replicate(primary: &Server) {
     let mut direct = direct(primary.url()).await;
-    // WAIT covers what its own connection has written, and so what came before.
+    // WAIT covers the writes of its own connection, and so everything before them.
     command::<()>(&mut direct, &["SET", "last", ""]).await;
     let acknowledged: u32 = command(&mut direct, &["WAIT", "1", "0"]).await;
     assert_eq!(acknowledged, 1);
@@ -46,7 +46,7 @@ async fn a_failover_loses_only_acknowledged_writes_that_were_not_replicated() {
     assert!(is_granted(&claim_one(&before, &half_done).await));
     replicate(&primary).await;
 
-    // What is on its way would still arrive.
+    // Writes on their way would still arrive.
     replica.freeze();
     command::<u32>(&mut direct(primary.url()).await, &["CLIENT", "KILL", "TYPE", "replica"]).await;
     let lost = claim();
@@ -58,11 +58,11 @@ async fn a_failover_loses_only_acknowledged_writes_that_were_not_replicated() {
 
     assert!(is_replay(&claim_one(&after, &rival(&replicated_done)).await, "1"), "a replicated outcome");
     assert!(!is_granted(&claim_one(&after, &rival(&replicated_claim)).await), "a replicated claim");
-    // The loss: a second claim is granted beside the first, and is not told.
+    // The loss: a second claim is granted beside the first, without any indication.
     let granted = claim_one(&after, &rival(&lost)).await.unwrap();
     assert!(matches!(granted, Claimed::Granted(grant) if grant.prior_status.is_none()), "{granted:?}");
     assert!(matches!(settle_one(&after, &lost, complete("late")).await.unwrap(), Settled::LeaseLost { .. }));
-    // An outcome that was lost leaves its claim, which is taken over when its lease ends.
+    // A lost outcome leaves its claim, which is taken over when its lease ends.
     assert!(!is_granted(&claim_one(&after, &rival(&half_done)).await), "a lost outcome");
 }
 
@@ -72,7 +72,7 @@ async fn a_store_on_a_replica_is_told_to_retry_and_works_once_it_is_promoted() {
     let request = claim();
     let error = claim_one(&store, &request).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
-    // The replica's copy does not say whether there is anything left to release.
+    // The replica's copy does not show whether there is still a claim to release.
     let error = settle_one(&store, &request, RELEASE).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
     command::<()>(&mut replica, &["REPLICAOF", "NO", "ONE"]).await;

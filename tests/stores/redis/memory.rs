@@ -49,7 +49,7 @@ async fn a_server_without_free_memory_refuses_claims_and_still_records_outcomes(
     assert_eq!(store.read(&[claims[3].key], taker.result_data).await.remove(0).unwrap(), None);
 }
 
-/// What the documentation warns of. The policy is the default of ElastiCache.
+/// The documentation warns of this policy, which is the default of ElastiCache.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_evicts_loses_live_claims_and_nobody_is_told() {
     let server = Server::start("valkey", &["maxmemory-policy=volatile-lru"]);

@@ -1,4 +1,4 @@
-//! The marks of entities.
+//! The order markers of entities.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -22,17 +22,17 @@ use crate::support::{
     servers::Server,
 };
 
-/// How long marks stay: longer than records.
+/// The retention of order markers, longer than that of records.
 const MARK_RETENTION: Duration = Duration::from_secs(7_200);
 
-/// A claim of an operation of the entity that the other claim's key names.
+/// Returns a claim of an operation of the same entity as the other claim's key.
 pub(super) fn ordered(entity: &ClaimRequest, sequence: u64) -> ClaimRequest {
     let claim = claim();
     let order = Order { sequence: sequence.into(), retention: MARK_RETENTION };
     ClaimRequest { key: KeyHash::ordered(&entity.key, &claim.key), order: Some(order), ..claim }
 }
 
-/// The names of the operation's record and of its entity's mark, by the documentation.
+/// Returns the documented names of the operation's record and of its entity's order marker.
 fn names(request: &ClaimRequest) -> (String, String) {
     let hex = request.key.to_hex();
     let (entity, operation) = hex.split_at(32);
@@ -66,7 +66,7 @@ impl World {
         Self { clock, store, direct: direct(server.url()).await, _server: server }
     }
 
-    /// An operation whose lease has ended without a settle.
+    /// Claims an operation, and lets its lease end without a settle.
     async fn abandoned(&self, entity: &ClaimRequest, sequence: u64) -> ClaimRequest {
         let claim = ordered(entity, sequence);
         granted(&self.store, &claim).await;
@@ -79,7 +79,7 @@ impl World {
         assert_eq!(settled, Settled::Done { found: None });
     }
 
-    /// The operation's record, and the mark of its entity.
+    /// Returns the operation's record, and the order marker of its entity.
     async fn stored(&mut self, claim: &ClaimRequest) -> (Option<Record>, HashMap<String, String>) {
         (read_one(&self.store, claim).await, self.mark(claim).await)
     }
@@ -133,22 +133,22 @@ async fn merged_doubt_is_stored_without_an_operation() {
     let listed =
         lost[3..66].iter().zip(4..).map(|(claim, sequence)| format!("{} {},", digits(sequence), operation(claim)));
     let doubt = format!("{} ,{}", digits(3), listed.collect::<String>());
-    assert_eq!(world.mark(&lost[66]).await["doubt"], doubt, "the last is the holder still");
+    assert_eq!(world.mark(&lost[66]).await["doubt"], doubt, "the last is still the holder");
 }
 
-/// The entries of its operations in doubt.
+/// Returns the number of in-doubt operations in the order marker.
 fn doubts(mark: &HashMap<String, String>) -> usize {
     mark.get("doubt").map_or(0, |doubt| doubt.matches(',').count())
 }
 
-/// Another version may have listed more than this one does.
+/// Another version may have listed more operations than this one does.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_lists_64_operations_in_doubt_at_most_however_many_it_had() {
     let mut world = World::new().await;
     let entity = claim();
     for sequence in 1..=67 {
         let lost = world.abandoned(&entity, sequence).await;
-        // The last is the holder still.
+        // The last is still the holder.
         assert_eq!(doubts(&world.mark(&lost).await), (sequence as usize - 1).min(64), "{sequence}");
     }
     for listed in [63, 64, 65, 66, 100] {
@@ -195,7 +195,7 @@ async fn without_free_memory_a_claim_changes_neither_the_record_nor_the_mark() {
     }
     assert_eq!(world.stored(&lost).await, before);
     assert_eq!(world.stored(&ordered(&other, 1)).await, (None, HashMap::new()));
-    // It needs no memory to be refused.
+    // A refusal needs no memory.
     let waits = claim_one(&world.store, &ordered(&one, 4)).await.unwrap();
     assert!(matches!(waits, Claimed::Refused(Refusal::InProgress { .. })), "{waits:?}");
 }

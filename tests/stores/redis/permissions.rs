@@ -29,7 +29,7 @@ async fn a_wrong_password_is_told_apart_from_a_server_that_is_away() {
     }
 }
 
-/// The permissions that the documentation asks for: of a node, and what a cluster needs besides.
+/// The documented permissions on a node, and the additional ones in a cluster.
 const RULES: &str = "on >secret ~once:* +evalsha +eval +hmget +hset +hdel +del +pexpireat +time +ping +info +select";
 const RULES_OF_A_CLUSTER: &str = "+cluster|slots +asking";
 
@@ -38,10 +38,10 @@ pub(super) async fn allow(server: &mut MultiplexedConnection, rules: &str) {
     command::<()>(server, &words).await;
 }
 
-/// Allows what the documentation asks for.
+/// Grants the documented permissions.
 pub(super) async fn allow_documented(server: &mut MultiplexedConnection) {
     allow(server, RULES).await;
-    // Redis 7.0 refuses a rule with a command that it does not know.
+    // Redis 7.0 rejects a rule with an unknown command.
     let known: Vec<Value> = command(server, &["COMMAND", "INFO", "client|setinfo"]).await;
     if known != [Value::Nil] {
         allow(server, "+client|setinfo").await;
@@ -88,7 +88,7 @@ async fn a_list_that_may_not_read_the_records_fails() {
     allow(&mut direct, "+scan").await;
     let store = store(&as_user(server.url()));
     assert!(is_granted(&claim_one(&store, &claim()).await));
-    // It begins as a record does, and is none.
+    // It begins like the name of a record, but is not one.
     let name = format!("once:{{{}}}{}", "ab".repeat(16), "ab".repeat(16));
     command::<()>(&mut direct, &["SET", &name, "x"]).await;
     let request = ListRequest::new(ListedState::InProgress);
@@ -116,7 +116,7 @@ async fn a_user_with_the_documented_permissions_can_use_a_cluster() {
     assert_usable(&store).await;
 }
 
-/// Keys of a slot that is about to move are asked for at the node that it moves to.
+/// Keys of a slot that is about to move are requested from the node that it moves to.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_with_the_documented_permissions_can_claim_while_a_slot_moves() {
     let cluster = Server::start("valkey-cluster", &[]);
@@ -138,7 +138,7 @@ async fn a_user_with_the_documented_permissions_can_claim_while_a_slot_moves() {
         let other: String = command(&mut nodes[other], &["CLUSTER", "MYID"]).await;
         command::<()>(&mut nodes[node], &["CLUSTER", "SETSLOT", &slot, state, &other]).await;
     }
-    // The client asks the two nodes in turn.
+    // The client tries the two nodes in turn.
     assert!(claim_one(&store, &request).await.is_err());
     for node in &mut nodes {
         allow(node, "+asking").await;

@@ -1,4 +1,4 @@
-//! Records that another version, or somebody else, has written.
+//! Records that another version, or another program, has written.
 
 use lambda_once::{
     Error, ErrorKind, ErrorStatus, RedisStore, Store,
@@ -29,7 +29,7 @@ impl World {
         Self { store: store(server.url()), direct: direct(server.url()).await, server }
     }
 
-    /// A claim on record, of which one field is set to something else.
+    /// Records a claim, and changes one of its fields.
     async fn altered(&mut self, field: &str, value: &str) -> ClaimRequest {
         let request = claim();
         assert!(is_granted(&claim_one(&self.store, &request).await));
@@ -38,7 +38,7 @@ impl World {
     }
 }
 
-/// The name of a record, by the documentation.
+/// Returns the documented name of a record.
 fn name(request: &ClaimRequest) -> String {
     let hex = request.key.to_hex();
     format!("once:{{{}}}{}", &hex[..32], &hex[32..])
@@ -48,13 +48,13 @@ fn is_of_format(error: &Error) -> bool {
     (error.kind(), error.status()) == (ErrorKind::Format, ErrorStatus::Temporary)
 }
 
-/// The server's time.
+/// Returns the server's time.
 async fn now(direct: &mut MultiplexedConnection) -> Timestamp {
     let (seconds, micros): (u64, u64) = command(direct, &["TIME"]).await;
     Timestamp::from_millis(seconds * 1_000 + micros / 1_000)
 }
 
-/// So it may block its key for longer than the run that sent it could have lasted.
+/// It may therefore block its key for longer than the run that sent it could have lasted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_arrives_late_has_its_lease_from_its_arrival() {
     let mut world = World::new().await;
@@ -78,7 +78,7 @@ async fn a_claim_that_arrives_late_has_its_lease_from_its_arrival() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_known_is_neither_absent_nor_replaced() {
+async fn a_record_of_an_unknown_format_is_neither_absent_nor_replaced() {
     let mut world = World::new().await;
     for (field, value) in [
         ("status", "PAUSED"),
@@ -113,7 +113,7 @@ async fn a_record_of_the_next_version_is_understood_and_one_beyond_is_refused() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_settle_that_finds_what_it_does_not_know_has_lost_its_lease() {
+async fn a_settle_that_finds_an_unknown_format_has_lost_its_lease() {
     let mut world = World::new().await;
     let request = world.altered("status", "PAUSED").await;
     assert_eq!(settle_one(&world.store, &request, complete("1")).await.unwrap(), Settled::LeaseLost { current: None });
@@ -150,7 +150,7 @@ async fn a_record_always_has_a_time_to_live_and_is_deleted_by_the_server() {
     assert!((-2..=1).contains(&left) && left != -1, "gone, or about to be: {left}");
 }
 
-/// All bytes that the server has sent.
+/// Returns the number of bytes that the server has sent.
 async fn sent(direct: &mut MultiplexedConnection) -> u64 {
     let stats: String = command(direct, &["INFO", "stats"]).await;
     stats.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:")?.parse().ok()).expect("it is counted")
@@ -189,7 +189,7 @@ async fn a_field_that_is_not_known_survives_every_write() {
     assert!(is_granted(&claim_one(&world.store, &next).await));
     assert_eq!(settle_one(&world.store, &next, complete("1")).await.unwrap(), Settled::Done { found: None });
     assert_eq!(command::<String>(&mut world.direct, &["HGET", &name, "new"]).await, "kept");
-    // The server deletes a record only by its own clock.
+    // The server deletes records only by its own clock.
     clock.advance(RETENTION + std::time::Duration::from_secs(1));
     assert!(is_granted(&claim_one(&world.store, &rival(&request)).await));
     assert_eq!(command::<String>(&mut world.direct, &["HGET", &name, "new"]).await, "kept");

@@ -1,4 +1,4 @@
-//! A server that ends and starts again.
+//! A server that stops and restarts.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn with_an_append_only_file_a_killed_server_has_all_that_it_acknowledged()
     assert_eq!(settle_one(&store, &done, complete("1")).await.unwrap(), Settled::Done { found: None });
     server.kill();
     server.restart();
-    // The store finds out by itself that its connection is dead.
+    // The store detects its dead connection.
     assert!(is_replay(&claim_one(&store, &rival(&done)).await, "1"));
     let refused = claim_one(&store, &rival(&running)).await.unwrap();
     assert!(matches!(refused, Claimed::Refused(Refusal::InProgress { attempt: 1, .. })), "{refused:?}");
@@ -48,7 +48,7 @@ async fn a_batch_that_is_interrupted_by_a_restart_ends_as_if_it_had_not_been() {
             assert_ne!(error.status(), ErrorStatus::Permanent, "{error:?}");
         }
         server.restart();
-        // The same owners: what was applied is recognized, the rest is granted now.
+        // The owners are the same. Applied claims are recognized, and the rest is granted now.
         let again = store.claim(&claims).await;
         assert!(again.iter().all(|answer| matches!(answer, Ok(Claimed::Granted(grant)) if grant.attempt == 1)));
         let settles: Vec<_> = claims.iter().map(|claim| settle_of(claim, complete("1"))).collect();

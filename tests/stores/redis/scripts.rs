@@ -1,4 +1,4 @@
-//! Scripts that the server has forgotten, or that are too new for it.
+//! Scripts that the server no longer has, or that it is too old for.
 
 use std::sync::{
     Arc,
@@ -40,7 +40,7 @@ async fn scripts_that_are_flushed_in_mid_batch_are_sent_again() {
     assert!(flushes.await.unwrap() > 30);
 }
 
-/// The scripts see no version of the server in `redis`, as before Redis 7.0.
+/// The scripts find no server version in `redis`, as before Redis 7.0.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_could_not_settle_refuses_claims() {
     const CLAIM: &str = concat!(

@@ -1,4 +1,4 @@
-//! TLS, on a node and on what a cluster is reached by.
+//! TLS, on a node and on the nodes of a cluster.
 
 use lambda_once::{ErrorKind, ErrorStatus, store::redis::Config};
 
@@ -21,7 +21,7 @@ async fn tls_is_verified_by_the_given_root_certificates() {
     let misnamed = format!("rediss://localhost:{}", proxy.address.port());
     for (distrusting, names_the_setting) in [
         (Config::new(&url).root_certificates(Certificates::new().authority), true),
-        // The public authorities.
+        // The public authorities do not include it.
         (Config::new(&url), true),
         // The certificate is for another name.
         (Config::new(misnamed).root_certificates(certificates.authority), false),

@@ -1,8 +1,8 @@
-//! Random sequences of requests, which every store must answer as the one in memory does: each answer, and each record that
-//! is read, is compared in full.
+//! Random sequences of requests, to which every store must respond like the memory store. Each result, and each record
+//! that is read, is compared in full.
 //!
-//! A sequence (`sequence`) is performed on both stores (`performance`). One that is answered differently is made shorter,
-//! and printed as it is then. `STORE_SEQUENCES` says how many a store performs, `PROPERTY_SEED` which.
+//! A sequence (`sequence`) is performed on both stores (`performance`). A sequence with different results is shortened
+//! and printed. `STORE_SEQUENCES` sets the number of sequences per store, and `PROPERTY_SEED` selects them.
 
 mod performance;
 mod sequence;
@@ -18,13 +18,14 @@ use crate::support::{
 use performance::Pair;
 use sequence::Sequence;
 
-/// Number of sequences. All of them would take minutes on DynamoDB Local: the SDK is slow where it is not optimized.
+/// Returns the number of sequences. All of them would take minutes on DynamoDB Local, because the SDK is slow without
+/// optimization.
 fn sequences(backend: Backend) -> u64 {
     let sequences: u64 = cases("STORE_SEQUENCES", 200);
     if let Backend::DynamoDb(_) = backend { sequences.div_ceil(10) } else { sequences }
 }
 
-/// How many are performed side by side, each on a clock of its own.
+/// The number of sequences that are performed concurrently, each with its own clock.
 const LANES: u64 = 16;
 
 async fn every_sequence_is_answered_as_in_memory(backend: Backend) {
@@ -46,7 +47,7 @@ async fn every_sequence_is_answered_as_in_memory(backend: Backend) {
     };
     let found = future::join_all((0..LANES).map(lane)).await.into_iter().flatten().min_by_key(|(number, _)| *number);
     if let Some((number, (sequence, difference))) = found {
-        panic!("sequence {number} of PROPERTY_SEED={seed}, made shorter:\n{sequence}\n{difference}");
+        panic!("sequence {number} of PROPERTY_SEED={seed}, shortened:\n{sequence}\n{difference}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Performs a sequence on a store and in memory, by one clock.
+//! Performs a sequence on a store and in memory, with one clock.
 
 use std::{fmt, sync::Arc};
 
@@ -12,7 +12,7 @@ use lambda_once::{
 use super::sequence::{Names, Requests, Sequence};
 use crate::support::{FUTURE, stores::Records};
 
-/// A store, and one in memory that shows what it has to answer.
+/// A store, and a memory store that provides the expected results.
 pub(super) struct Pair {
     records: Records,
     store: Arc<dyn Store>,
@@ -20,7 +20,7 @@ pub(super) struct Pair {
     clock: ManualClock,
 }
 
-/// A step that was answered differently.
+/// A step with different results.
 #[derive(Debug)]
 pub(super) struct Difference {
     step: usize,
@@ -28,7 +28,7 @@ pub(super) struct Difference {
     store: Answer,
 }
 
-/// The answers of a store to a step, errors as text.
+/// The results of a step, with errors as text.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Claimed(Vec<Result<Claimed, String>>),
@@ -37,13 +37,13 @@ enum Answer {
 }
 
 impl Pair {
-    /// With a store of these records, which goes by this clock.
+    /// Creates a pair with a store of these records, which uses this clock.
     pub(super) async fn new(records: Records, clock: ManualClock) -> Self {
         let store = records.store().await;
         Self { records, store, memory: MemoryStore::with_clock(clock.clone()), clock }
     }
 
-    /// Performs the sequence with new keys, from the same time on as any other.
+    /// Performs the sequence with new keys, always from the same start time.
     pub(super) async fn difference(&self, sequence: &Sequence) -> Option<Difference> {
         self.clock.set(FUTURE);
         for (number, requests) in sequence.requests(&Names::new()).iter().enumerate() {
@@ -67,7 +67,7 @@ impl Pair {
         None
     }
 
-    /// A sequence that is answered differently, made as short as it can be by leaving out one request after another.
+    /// Shortens a sequence with different results as far as possible, by removing one request after another.
     pub(super) async fn shortest(&self, mut sequence: Sequence) -> (Sequence, Difference) {
         let mut difference = self.difference(&sequence).await.expect("the sequence is answered differently again");
         'search: loop {
@@ -104,7 +104,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A record that shows that a settle had been applied before may come with the data of its result, or without.
+/// Drops the data of a record that shows an earlier settle, because stores may return it or not.
 fn drop_shown_data<E>(answer: &mut Result<Settled, E>) {
     if let Ok(Settled::Done { found: Some(record) }) = answer {
         **record = record.without_data();

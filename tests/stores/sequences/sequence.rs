@@ -1,4 +1,4 @@
-//! A sequence of requests. Any of its steps can be left out, and the rest is a sequence still.
+//! A sequence of requests, which remains valid if any of its steps is removed.
 
 use std::{fmt, time::Duration};
 
@@ -9,20 +9,20 @@ use lambda_once::{
     store::{ClaimRequest, ResultData, SettleRequest, Settlement, Takeover},
 };
 
-/// Few keys, so that claims meet.
+/// The number of keys, which is small so that claims conflict.
 const KEYS: u8 = 3;
-/// Claims to choose from. One that is chosen again is a late copy of it.
+/// The number of claims to choose from. A claim that is chosen again is a late copy.
 const CLAIMS: usize = 6;
 const STEPS: std::ops::RangeInclusive<usize> = 8..=24;
 
-/// The steps, and the claims that they are about.
+/// The steps, and their claims.
 #[derive(Clone)]
 pub(super) struct Sequence {
     claims: Vec<Claim>,
     steps: Vec<Step>,
 }
 
-/// A claim, as far as it is the same in each performance.
+/// The parts of a claim that are the same in each performance.
 #[derive(Clone, Debug)]
 struct Claim {
     key: u8,
@@ -32,11 +32,11 @@ struct Claim {
     retention: Duration,
     takeover: Takeover,
     result_data: ResultData,
-    /// Where it stands in the order of the one entity that all keys belong to then, and how long that keeps its mark.
+    /// Its position in the order of the single entity of all keys, and the retention of the order marker.
     order: Option<(u8, Duration)>,
 }
 
-/// One call of a store; claims are named by their numbers.
+/// A call of a store, with claims by number.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Claim(Vec<usize>),
@@ -56,7 +56,7 @@ pub(super) enum Requests {
     Delete(KeyHash),
 }
 
-/// What makes the keys and owners of a performance unlike those of any other.
+/// The random part that makes the keys and owners of a performance unique.
 pub(super) struct Names([u8; 15]);
 
 impl Names {
@@ -73,7 +73,7 @@ impl Names {
         Owner::from_bytes(bytes)
     }
 
-    /// All keys have one half in common, which is their entity if they are ordered.
+    /// Returns a key. All keys share one half, which is their entity if they are ordered.
     fn key(&self, number: u8) -> KeyHash {
         let mut bytes = [0; 32];
         bytes[..15].copy_from_slice(&self.0);
@@ -83,7 +83,7 @@ impl Names {
 }
 
 impl Sequence {
-    /// The same for the same numbers.
+    /// Generates the same sequence for the same numbers.
     pub(super) fn random(seed: u64, number: u64) -> Self {
         let mut random = Rng::with_seed(seed.rotate_left(32) ^ number);
         let is_ordered = number % 2 == 1;
@@ -92,7 +92,7 @@ impl Sequence {
         Self { claims, steps }
     }
 
-    /// The requests of each step, and at last one that reads every record.
+    /// Returns the requests of each step, and a last step that reads every record.
     pub(super) fn requests(&self, names: &Names) -> Vec<Requests> {
         let last = Step::Read((0..KEYS).collect(), ResultData::Include);
         self.steps.iter().chain([&last]).map(|step| self.of_step(step, names)).collect()
@@ -131,7 +131,7 @@ impl Sequence {
         }
     }
 
-    /// Every sequence that is shorter by one request of one step, or by the whole step.
+    /// Returns every sequence that is shorter by one request of one step, or by a whole step.
     pub(super) fn shorter(&self) -> Vec<Self> {
         let mut shorter = Vec::new();
         for (at, step) in self.steps.iter().enumerate() {
@@ -176,7 +176,7 @@ impl Step {
                 Self::Read(keys, *choose(random, &[ResultData::Include, ResultData::Omit]))
             }
             16 => Self::Delete(random.u8(0..KEYS)),
-            // Sums of these meet the ends of leases and margins exactly, and miss them by a millisecond.
+            // Sums of these match the ends of leases and margins exactly, or miss them by a millisecond.
             _ => Self::Pass(duration(random, &[1, 499, 500, 501, 999, 1_000, 1_001, 1_500, 2_500, 30_000])),
         }
     }
@@ -195,7 +195,7 @@ impl Step {
     }
 }
 
-/// The numbers of claims on distinct keys: mostly of one, else of several in any order.
+/// Returns the numbers of claims on distinct keys, mostly a single one, otherwise several in any order.
 fn distinct(random: &mut Rng, claims: &[Claim]) -> Vec<usize> {
     let mut numbers: Vec<usize> = (0..claims.len()).collect();
     random.shuffle(&mut numbers);
@@ -243,7 +243,7 @@ fn choose<'a, T>(random: &mut Rng, items: &'a [T]) -> &'a T {
 }
 
 impl fmt::Display for Sequence {
-    /// The steps, and of the claims those that a step is about.
+    /// Formats the steps, and the claims that a step uses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut used: Vec<usize> = self.steps.iter().flat_map(Step::claims).collect();
         used.sort_unstable();

@@ -1,4 +1,4 @@
-//! Messages whose effect is committed with their outcome.
+//! Messages whose effect is committed together with their outcome.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{purpose::Purpose, support::wire::Request};
 
 use super::{Database, Ledger, World, build, engine, on_each_database};
 
-/// Enters a row for an order, and then fails if that is without an amount.
+/// Enters a row for an order, and then fails if the order has no amount.
 async fn enter<D: Database>(
     ledger: Arc<Ledger<D>>,
     order: Value,
@@ -28,7 +28,7 @@ async fn enter<D: Database>(
 }
 
 impl<D: Database> World<D> {
-    /// Delivers messages through the proxy; the outcome of each.
+    /// Delivers messages through the proxy, and returns the outcome of each.
     async fn receive(&self, ledger: &Arc<Ledger<D>>, orders: &[(&str, u32)]) -> Vec<OutcomeKind> {
         let ledger = Arc::clone(ledger);
         let handle = move |order: Value, _: RecordContext, transaction: D::Transaction| {
@@ -59,7 +59,8 @@ async fn each_message_commits_its_own_writes<D: Database>() {
     assert_eq!(keys, ["a", "c", "d"]);
 }
 
-/// Elsewhere a success that cannot be recorded is acknowledged, since the work is done. Here it is not known whether it is.
+/// In other handlers, a success that cannot be recorded is acknowledged, because the work is done. Here that is
+/// unknown.
 async fn a_success_that_is_not_recorded_is_reported<D: Database>() {
     let world = World::<D>::new().await;
     let ledger = Arc::new(Ledger::create().await);
@@ -79,7 +80,7 @@ async fn a_service_on_another_store_is_refused<D: Database>() {
     assert!(once.sqs(Key::pointer("/id"), in_transaction(&world.store, handle)).validate().is_ok());
 }
 
-/// A handler around another one.
+/// A handler that wraps another one.
 #[derive(Clone)]
 struct Wrapper<H>(H);
 
@@ -91,7 +92,7 @@ impl<H: Handler<Value, A>, A> Handler<Value, A> for Wrapper<H> {
     }
 }
 
-/// The outer one has no transaction to give.
+/// The outer handler cannot provide a transaction.
 async fn a_transaction_inside_another_handler_does_not_run<D: Database>() {
     let world = World::<D>::new().await;
     let handle = |_: Value, _: D::Transaction| async { Err::<(), _>(Failure::permanent("it runs")) };

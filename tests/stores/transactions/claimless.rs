@@ -1,4 +1,4 @@
-//! Operations without a claim: the commit decides among their runs.
+//! Operations without a claim. The commit decides which run takes effect.
 
 use futures_util::future::join_all;
 use lambda_once::{Error, Failure, Mismatch, MismatchState, Outcome, OutcomeKind};
@@ -27,7 +27,7 @@ async fn a_live_claim_is_respected_and_a_lapsed_one_taken_over<D: Database>() {
     assert_eq!(world.rows().await.len(), 1);
 }
 
-/// Debits the order for this amount, which is its payload.
+/// Debits the order by this amount, which is its payload.
 async fn debit<D: Database>(world: &World<D>, cents: u32) -> Result<Outcome<String>, Error> {
     let work = async |transaction: D::Transaction| world.ledger.enter(&transaction, KEY).await;
     world.once.operation(DEBIT, KEY).payload(&cents).in_transaction(&world.store).without_claim().run(work).await
@@ -40,7 +40,7 @@ async fn another_payload_is_a_mismatch<D: Database>() {
     assert_outcome!(debit(&world, 995).await, Ok(Outcome::Replayed(_)));
     assert_eq!(world.rows().await.len(), 1);
 
-    // Nor does it take over what another payload has left.
+    // It does not take over the claim of another payload either.
     let world = World::<D>::new().await;
     let unknown = world.once.operation(DEBIT, KEY).payload(&995_u32);
     let unknown = unknown.run(async || Err::<String, _>(Failure::unknown("timed out")));

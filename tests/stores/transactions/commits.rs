@@ -1,4 +1,4 @@
-//! A commit takes effect as a whole, or not at all.
+//! Atomicity of a commit.
 
 use std::future::pending;
 
@@ -168,7 +168,7 @@ async fn without_protection_the_writes_are_committed_alone<D: Database>() {
 }
 
 impl<D: Database> World<D> {
-    /// Enters a row under an id that may be taken.
+    /// Enters a row under an id that may already exist.
     async fn enter_twice(
         &self,
         mode: Mode,

@@ -1,4 +1,4 @@
-//! Connections that are cut anywhere: the writes are there exactly once, and what is acknowledged is committed.
+//! Connections that are cut at any point. The writes exist exactly once, and everything acknowledged is committed.
 
 use futures_util::{StreamExt, stream};
 use lambda_once::{Outcome, Verdict};
@@ -6,7 +6,7 @@ use lambda_once::{Outcome, Verdict};
 use super::{Database, MODES, Mode, World, on_each_database};
 use crate::support::{cases, wire::Fault};
 
-/// What is cut: the answer to what was applied, or the request.
+/// The lost part of an exchange: the response to an applied request, or the request.
 const CUTS: [fn(Fault<'_>); 2] = [|fault| fault.drop_response(), |fault| fault.drop_request()];
 
 async fn at_any_message_of_an_operation<D: Database>() {
@@ -42,7 +42,7 @@ fn operations() -> usize {
     cases("CUT_OPERATIONS", 100)
 }
 
-/// Each is delivered twice at once until both deliveries are acknowledged. Now and then all leases end meanwhile.
+/// Each operation is delivered twice concurrently until both deliveries are acknowledged. All leases end now and then.
 async fn at_random_in_many_operations<D: Database>() {
     let world = World::<D>::new().await;
     world.proxy.on(|_| fastrand::u32(..20) == 0).times(usize::MAX).drop_response();
@@ -79,7 +79,7 @@ async fn at_random_in_many_operations<D: Database>() {
 }
 
 impl<D: Database> World<D> {
-    /// Delivers the operation until it is done, past the proxy: there is one row then, and there stays one.
+    /// Redelivers the operation directly until it is done, and asserts that there is exactly one row, then and later.
     async fn assert_takes_effect_once(&self, mode: Mode, what: &str) {
         for _ in 0..2 {
             self.lapse();

@@ -1,4 +1,4 @@
-//! A ledger beside the records, in the same database.
+//! A ledger in the same database as the records.
 
 use aws_sdk_dynamodb::{
     Client,
@@ -21,7 +21,7 @@ use crate::support::{
     wire::{Fault, Request},
 };
 
-/// Makes of each function, which takes a [`Database`] as its type, one test for each database.
+/// Turns each function, which takes a [`Database`] as a type parameter, into one test per database.
 macro_rules! on_each_database {
     ($($test:ident),+ $(,)?) => {
         mod dynamodb {
@@ -47,7 +47,7 @@ pub(super) use on_each_database;
 /// A database with records and rows.
 pub(super) trait Database: Transactional {
     const BACKEND: Backend;
-    /// What reads the rows, past everything under test.
+    /// The client that reads the rows, independently of the code under test.
     type Reader: Send + Sync;
 
     async fn connect(records: &Records, url: &str) -> Self;
@@ -58,20 +58,20 @@ pub(super) trait Database: Transactional {
         id: &str,
         key: &str,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
-    /// How often a commit is sent.
+    /// The maximum number of times that a commit is sent.
     const TRIES: usize;
 
-    /// Whether a request commits.
+    /// Returns whether a request commits.
     fn commits(request: &Request) -> bool;
-    /// Whether a request records the outcome in a transaction.
+    /// Returns whether a request records the outcome in a transaction.
     fn settles(request: &Request) -> bool;
-    /// Has the server answer that a commit is refused.
+    /// Makes the server refuse a commit.
     fn refuse(fault: Fault<'_>);
-    /// The id and the key of each row.
+    /// Returns the id and the key of each row.
     async fn rows(reader: &Self::Reader, ledger: &str) -> Vec<(String, String)>;
 }
 
-/// A table with a row for each time that something took effect.
+/// A table with one row per effect.
 pub(super) struct Ledger<D: Database> {
     name: String,
     reader: D::Reader,
@@ -94,12 +94,12 @@ impl<D: Database> Ledger<D> {
         Ok(id)
     }
 
-    /// Enters a row under an id, which fails if there is one.
+    /// Enters a row under this id, which fails if the row exists.
     pub(super) async fn enter_as(&self, transaction: &D::Transaction, id: &str, key: &str) -> Result<(), Failure> {
         D::enter(transaction, &self.name, id, key).await
     }
 
-    /// The ids of the rows for a key.
+    /// Returns the ids of the rows for a key.
     pub(super) async fn rows(&self, key: &str) -> Vec<String> {
         let rows = self.all_rows().await.into_iter();
         rows.filter_map(|(id, of)| (of == key).then_some(id)).collect()
@@ -179,7 +179,7 @@ impl Database for PostgresStore {
 
     async fn create_ledger(name: &str) -> tokio_postgres::Client {
         let client = support::postgres::client(&support::postgres::connection().await).await;
-        // The constraint is checked at the commit, as DynamoDB's conditions are.
+        // The constraint is checked at the commit, like DynamoDB's conditions.
         let table = format!("CREATE TABLE \"{name}\" (id text, key text, UNIQUE (id) DEFERRABLE INITIALLY DEFERRED)");
         client.batch_execute(&table).await.expect("the ledger is created");
         client

@@ -1,4 +1,4 @@
-//! What a handler's own statements do to its transaction: those that end it, and those that change the session's settings.
+//! Statements of a handler that end its transaction, or change the settings of the session.
 
 use std::convert::Infallible;
 
@@ -23,7 +23,7 @@ use crate::support::{self, assert_outcome, collector::Collector, unique_name};
 
 type Postgres = World<PostgresStore>;
 
-/// Scripts that end the transaction, and how many rows they leave of the one that was entered before.
+/// Scripts that end the transaction, with the number of remaining rows out of the one entered before.
 const ENDINGS: [(&str, usize); 6] = [
     ("ROLLBACK", 0),
     ("COMMIT", 1),
@@ -33,13 +33,14 @@ const ENDINGS: [(&str, usize); 6] = [
     ("COMMIT AND CHAIN", 1),
 ];
 
-/// How a handler ends that has sent such a script.
+/// Returns the results of a handler that has sent such a script.
 fn ends() -> [Result<(), Failure>; 3] {
     [Ok(()), Err(Failure::transient("closed")), Err(Failure::permanent("no such account"))]
 }
 
 impl Postgres {
-    /// Enters a row for an order, sends a script, and ends as given. Prepares nothing by name, so that it can go through a pooler.
+    /// Enters a row for an order, sends a script, and ends as given. Uses no named prepared statements, so that it
+    /// works through a pooler.
     pub(super) async fn debit_with(
         &self,
         (once, store): (&Idempotency, &PostgresStore),
@@ -66,7 +67,7 @@ impl Postgres {
         }
     }
 
-    /// The same through the world's own store.
+    /// Does the same through the world's own store.
     pub(super) async fn debit_and(
         &self,
         mode: Mode,
@@ -101,7 +102,7 @@ async fn a_handler_that_ends_its_transaction_leaves_an_unknown_outcome() {
                 let status = world.status(&order).await;
                 match mode {
                     Mode::Claimed => assert_eq!(status, Some(Status::InProgress), "{order}: the claim is kept"),
-                    // The claim was the transaction's.
+                    // The claim belonged to the transaction.
                     Mode::WithoutClaim => assert_eq!(status, (rows == 1).then_some(Status::InProgress), "{order}"),
                 }
                 let key = world.once.key_hash(DEBIT, &order).unwrap().to_string();
@@ -114,7 +115,7 @@ async fn a_handler_that_ends_its_transaction_leaves_an_unknown_outcome() {
     }
 }
 
-/// Nothing of it is recorded apart from the writes, nor the entity's place in the order.
+/// Neither its outcome nor the entity's sequence is recorded apart from the writes.
 #[tokio::test]
 async fn a_handler_in_an_order_that_ends_its_transaction_advances_nothing() {
     for mode in MODES {
@@ -176,7 +177,7 @@ async fn a_request_whose_handler_ends_its_transaction_keeps_its_claim() {
         });
         let layer = IdempotencyKeyLayer::new(world.once.named("payments"), Caller::shared());
         let service = layer.in_transaction(&world.store).validate().unwrap().layer(handler);
-        // It is not known what was done; and then the claim stands.
+        // The outcome is unknown, and after that the claim is held.
         for expected in [503, 409] {
             let request = Request::post("/payments").header("idempotency-key", "k").body(Full::default()).unwrap();
             assert_eq!(service.clone().oneshot(request).await.unwrap().status(), expected, "{status}");
@@ -184,7 +185,7 @@ async fn a_request_whose_handler_ends_its_transaction_keeps_its_claim() {
     }
 }
 
-/// After an error of a statement PostgreSQL answers nothing but that the transaction has failed.
+/// After a statement's error, PostgreSQL reports only that the transaction has failed.
 #[tokio::test]
 async fn after_an_error_of_a_statement_the_handlers_failure_counts() {
     let world = Postgres::new().await;
@@ -221,7 +222,7 @@ async fn a_savepoint_is_the_handlers_own_affair() {
     }
 }
 
-/// As in a database with a schema for each tenant; one of them has tables of the same names.
+/// A database with one schema per tenant does this. One of them has tables with the same names.
 #[tokio::test]
 async fn a_search_path_of_the_handlers_own_does_not_move_the_records() {
     let world = Postgres::new().await;
@@ -254,7 +255,7 @@ async fn a_search_path_of_the_handlers_own_does_not_move_the_records() {
     }
 }
 
-/// A role that may write the handler's rows, and not the records.
+/// The role may write the handler's rows, but not the records.
 #[tokio::test]
 async fn a_role_of_the_handlers_own_is_reset_before_it_returns() {
     let world = Postgres::new().await;
@@ -307,7 +308,7 @@ async fn the_isolation_level_is_that_of_the_store() {
     }
 }
 
-/// At READ COMMITTED it would replay the other's outcome.
+/// At READ COMMITTED, it would replay the other's outcome.
 #[tokio::test]
 async fn at_a_higher_isolation_level_a_claim_within_meets_another_as_an_error() {
     let world = Postgres::new().await;

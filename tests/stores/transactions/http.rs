@@ -1,4 +1,4 @@
-//! Requests whose effect is committed with their response.
+//! Requests whose effect is committed together with their response.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -14,13 +14,14 @@ use crate::{purpose::Purpose, support::wire};
 type Body = Full<Bytes>;
 
 impl<D: Database> World<D> {
-    /// Sends a request through the proxy, whose handler enters a row and answers with this status: the status and the body.
+    /// Sends a request through the proxy, whose handler enters a row and responds with this status. Returns the status
+    /// and the body.
     async fn post(&self, ledger: &Arc<Ledger<D>>, status: u16) -> (u16, String) {
         let head = Response::builder().status(status).body(()).unwrap();
         self.post_for(ledger, head, |layer| layer).await
     }
 
-    /// The same with another response, whose body is the row's id, and another layer.
+    /// Does the same with another response, whose body is the row's id, and another layer.
     async fn post_for(
         &self,
         ledger: &Arc<Ledger<D>>,
@@ -85,7 +86,7 @@ async fn a_request_that_passes_through_commits_its_writes_alone<D: Database>() {
     }
 }
 
-/// A response of gRPC, with a status in its headers if there is one.
+/// Returns a gRPC response, with this status in its headers, if any.
 fn grpc(status: Option<&str>) -> Response<()> {
     let head = Response::builder().header("content-type", "application/grpc");
     status.into_iter().fold(head, |head, status| head.header("grpc-status", status)).body(()).unwrap()

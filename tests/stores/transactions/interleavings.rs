@@ -1,8 +1,9 @@
-//! Plain and transactional operations of one entity, interleaved at random: shuffled, duplicated, with requests that are lost or
-//! late, by workers that die and whose leases lapse.
+//! Plain and transactional operations of one entity, interleaved at random. They are shuffled and duplicated, requests
+//! are lost or late, workers die, and leases lapse.
 //!
-//! The entity's state is an item beside the records, with every version that it was set to. A plain handler sets it by a call of
-//! its own. Time may jump at any moment but that call: where a lease lapses under such a write, no order is promised.
+//! The entity's state is a separate item that lists every version it was set to. A plain handler sets it by its own
+//! call. Time may jump at any moment except during that call, because no order is guaranteed if a lease lapses during
+//! such a write.
 
 use std::{
     collections::VecDeque,
@@ -29,12 +30,12 @@ const ENTITY: &str = "account 7";
 const WORKERS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Returns the number of versions: three fifths of `ORDER_VERSIONS`.
+/// Returns the number of versions, which is three fifths of `ORDER_VERSIONS`.
 fn versions() -> u64 {
     cases("ORDER_VERSIONS", 30) * 3 / 5
 }
 
-/// How an operation takes effect; the same in every delivery.
+/// The way in which an operation takes effect, the same in every delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -48,12 +49,12 @@ impl Kind {
     }
 }
 
-/// A database with an item that lists the versions that it was set to.
+/// A database with an item that lists its versions.
 trait State: Database {
     async fn create_state(reader: &Self::Reader, name: &str);
-    /// Sets a version at once.
+    /// Sets a version immediately.
     fn set(reader: Arc<Self::Reader>, name: String, version: u64) -> impl Future<Output = ()> + Send;
-    /// Sets a version when the transaction is committed.
+    /// Sets a version when the transaction commits.
     fn set_within(
         transaction: Self::Transaction,
         name: &str,
@@ -81,20 +82,20 @@ impl<D: State> Account<D> {
         D::history(&self.reader, &self.name).await
     }
 
-    /// Lets all leases lapse, while no plain handler writes.
+    /// Ends all leases, while no plain handler writes.
     async fn lapse(&self, world: &World<D>) {
         let _nobody_writes = self.time.write().await;
         world.lapse();
     }
 
-    /// The effect of a plain operation: its handler ends with its lease, as it must.
+    /// Applies the effect of a plain operation, whose handler ends with its lease, as required.
     async fn set(&self, claim: Claim, clock: impl Clock, version: u64) -> Result<(), Failure> {
         let time = Arc::clone(&self.time).read_owned().await;
         if clock.now() >= claim.lease_until() {
             return Err(Failure::unknown("the lease has ended"));
         }
         let set = D::set(Arc::clone(&self.reader), self.name.clone(), version);
-        // A task, which ends although its worker dies.
+        // A task, which continues even if its worker dies.
         let written = tokio::spawn(async move {
             set.await;
             drop(time);
@@ -115,7 +116,7 @@ fn trouble() -> Result<(), Failure> {
     }
 }
 
-/// Delivers a version once; its outcome, if the worker lives to see it.
+/// Delivers a version once, and returns its outcome if the worker survives.
 async fn deliver<D: State>(world: &World<D>, account: &Account<D>, version: u64) -> Option<OutcomeKind> {
     let key = version.to_string();
     let operation = world.once.operation(DEBIT, &key).ordered_by(ENTITY, version);
@@ -155,12 +156,12 @@ async fn versions_are_set_in_order_and_the_newest_is_the_last<D: State>() {
             if fastrand::bool() {
                 account.lapse(&world).await;
             }
-            // Others go on meanwhile.
+            // Other deliveries continue meanwhile.
             sleep(Duration::from_millis(fastrand::u64(10..50))).await;
             late.release();
         }
     };
-    // Each is sent twice.
+    // Each version is sent twice.
     let newest = versions();
     let mut versions: Vec<u64> = (1..=newest).chain(1..=newest).collect();
     fastrand::shuffle(&mut versions);
@@ -241,7 +242,7 @@ fn values(version: u64) -> [(&'static str, AttributeValue); 2] {
 }
 
 impl State for DynamoDbStore {
-    /// Its first update creates it.
+    /// The first update creates the item.
     async fn create_state(_: &Self::Reader, _: &str) {}
 
     async fn set(reader: Arc<Self::Reader>, name: String, version: u64) {

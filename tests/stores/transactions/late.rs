@@ -1,4 +1,4 @@
-//! Lost answers to commits: the release that follows shows whether the commit was applied. A late commit has no effect.
+//! Lost responses to commits. The following release shows whether the commit was applied. A late commit has no effect.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ async fn after_a_takeover_it_is_handed_back<D: Database>() {
     assert_eq!(world.rows().await.len(), 1);
 }
 
-async fn where_the_release_is_not_answered_either_the_claim_is_kept<D: Database>() {
+async fn if_the_release_gets_no_response_either_the_claim_is_kept<D: Database>() {
     let world = World::<D>::new().await;
     world.proxy.on(D::commits).times(D::TRIES).drop_response();
     world.proxy.on(|request| Purpose::of(request) == Purpose::Release).times(usize::MAX).drop_request();
@@ -48,7 +48,7 @@ async fn where_the_release_is_not_answered_either_the_claim_is_kept<D: Database>
     assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Replayed(id)) if rows == [id.clone()]);
 }
 
-/// Only a refusal of the handler's own writes says something about the operation.
+/// Only a refusal of the handler's own writes is classified.
 async fn an_outage_is_not_classified<D: Database>() {
     let world = World::<D>::new().await;
     world.proxy.on(D::settles).times(D::TRIES).drop_request();
@@ -58,7 +58,7 @@ async fn an_outage_is_not_classified<D: Database>() {
     assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Executed(_)));
 }
 
-/// A commit is refused for good, and then a rival takes over before that is recorded: the rival decides.
+/// A commit is permanently refused, and a rival takes over before the failure is recorded. The rival's outcome counts.
 async fn a_permanent_refusal_counts_for_nothing_after_a_takeover<D: Database>() {
     let world = World::<D>::new().await;
     let id = crate::support::unique_name("row");
@@ -76,7 +76,7 @@ async fn a_permanent_refusal_counts_for_nothing_after_a_takeover<D: Database>() 
         fail.release();
     };
     let (outcome, ()) = tokio::join!(enter(KEY), rival);
-    // The rival's result is a text, which is no `()`: it was decided by the rival all the same.
+    // The rival's result is text instead of `()`, but it still decides the outcome.
     assert!(!matches!(outcome, Ok(Outcome::Failed(_))), "{outcome:?}");
     assert_eq!(world.rows().await.len(), 1);
 }
@@ -87,10 +87,10 @@ on_each_database!(
     a_commit_without_an_answer_is_found_to_be_applied,
     a_commit_that_never_arrives_is_found_to_be_undone,
     after_a_takeover_it_is_handed_back,
-    where_the_release_is_not_answered_either_the_claim_is_kept,
+    if_the_release_gets_no_response_either_the_claim_is_kept,
 );
 
-/// The caller gives up, and releases, while its `COMMIT` is on its way. Whichever the server gets first: row and record agree.
+/// The caller gives up and releases while its `COMMIT` is on its way. Row and record agree, whichever arrives first.
 #[tokio::test]
 async fn on_postgresql_a_commit_and_its_release_may_arrive_in_any_order() {
     let world = World::<PostgresStore>::new().await;
@@ -117,7 +117,7 @@ async fn on_postgresql_a_commit_and_its_release_may_arrive_in_any_order() {
     assert_eq!(world.rows().await.len(), 1);
 }
 
-/// The server ends the session of a commit that it may have applied: it does so where the commit waits for a standby.
+/// The server ends the session of a commit that it may have applied, for example one that waits for a standby.
 #[tokio::test]
 async fn on_postgresql_a_commit_whose_session_ends_may_have_been_applied() {
     let fields = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0";
@@ -133,7 +133,7 @@ async fn on_postgresql_a_commit_whose_session_ends_may_have_been_applied() {
     }
 }
 
-/// A commit without a claim never arrives, and another run completes the operation before that is found out.
+/// A commit without a claim never arrives, and another run completes the operation before that is detected.
 #[tokio::test]
 async fn on_postgresql_anothers_outcome_is_not_that_of_a_lost_commit() {
     let world = World::<PostgresStore>::new().await;
@@ -203,13 +203,14 @@ async fn on_dynamodb_a_condition_of_the_handlers_own_comes_after_the_records() {
     world.proxy.on(DynamoDbStore::commits).cancel(&["None", "ConditionalCheckFailed"]);
     assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Failed(_)));
     assert_eq!(world.record().await, None, "it is released");
-    // The record's condition fails, without the item: it is read, and is still this claim's. Nothing was committed.
+    // The record's condition fails without an item. The read finds that the record still belongs to this claim, so
+    // nothing was committed.
     world.proxy.on(DynamoDbStore::commits).cancel(&["ConditionalCheckFailed", "ConditionalCheckFailed"]);
     assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::LeaseLost));
     assert_eq!(world.rows().await, [""; 0]);
 }
 
-/// DynamoDB knows the token from another request. That does not say whether the transaction was applied.
+/// DynamoDB has the token of another request. This does not show whether the transaction was applied.
 #[tokio::test]
 async fn on_dynamodb_a_token_mismatch_is_decided_by_the_release() {
     let world = World::<DynamoDbStore>::new().await;
@@ -232,7 +233,7 @@ async fn on_dynamodb_without_a_claim_a_refusal_after_silence_is_undecided() {
     assert_eq!(world.rows().await.len(), 1);
 }
 
-/// As of a role that may not delete: the commit was certainly not applied, and the claim ends with its lease.
+/// The role may not delete. The commit was certainly not applied, and the claim ends with its lease.
 #[tokio::test]
 async fn on_dynamodb_a_release_after_a_refused_commit_is_not_refused_for_long() {
     let world = World::<DynamoDbStore>::new().await;

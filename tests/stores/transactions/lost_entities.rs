@@ -1,4 +1,4 @@
-//! Operations in order that lose their entity, or its order, before they commit: nothing of them is committed.
+//! Ordered operations that lose their entity, or its order, before they commit. None of their writes is committed.
 
 use lambda_once::{
     DynamoDbStore, Failure, Outcome, PostgresStore,
@@ -14,13 +14,13 @@ use crate::support::{assert_outcome, wire::Request};
 
 type Postgres = World<PostgresStore>;
 
-/// Whether a request locks the mark of an entity.
+/// Returns whether a request locks the order marker of an entity.
 fn holds_entity(request: &Request) -> bool {
     request.command.contains("INSERT INTO") && request.command.contains("\"once_marks\"")
 }
 
-/// An operation that is slower than its lease loses its entity to the next. Whether that has completed or still runs, nothing
-/// of the slow one is committed.
+/// An operation that outlasts its lease loses its entity to the next one. No write of the slow operation is committed,
+/// whether the next one has completed or still runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
     for completes in [true, false] {
@@ -45,18 +45,18 @@ async fn an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
         let again = world.set(Mode::Claimed, 5).await;
         match completes {
             true => assert_outcome!(again, Ok(Outcome::Superseded { .. })),
-            // The other may have taken effect.
+            // The other operation may have taken effect.
             false => assert_outcome!(again, Ok(Outcome::InProgress { .. })),
         }
     }
 }
 
-/// The same on DynamoDB, where the commit states what it relies on.
+/// On DynamoDB the conditions of the commit do the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_dynamodb_an_operation_that_lost_its_entity_commits_nothing() {
     for completes in [true, false] {
         let world = World::<DynamoDbStore>::new().await;
-        // The first is its claim.
+        // The first one is its claim.
         let mut commit = world.proxy.on(DynamoDbStore::commits).nth(2).hold();
         let rival = async {
             commit.arrived().await;
@@ -72,8 +72,8 @@ async fn on_dynamodb_an_operation_that_lost_its_entity_commits_nothing() {
     }
 }
 
-/// An operation of the same sequence, whose lease has ended, completes late: while the other holds the entity, and before it
-/// commits. `settles` are the requests of which the second is that completion.
+/// An operation with the same sequence and a lapsed lease completes late, while the other holds the entity and before
+/// it commits. That completion is the second of the `settles` requests.
 async fn beside_a_late_completion_of_the_same_sequence<D: Database>(settles: fn(&Request) -> bool) {
     let world = World::<D>::new().await;
     let mut completion = world.proxy.on(settles).nth(2).hold();
@@ -112,7 +112,7 @@ async fn on_dynamodb_a_late_completion_of_the_same_sequence_excludes_a_commit() 
     beside_a_late_completion_of_the_same_sequence::<DynamoDbStore>(DynamoDbStore::commits).await;
 }
 
-/// At an isolation level that sees no change since the transaction began, a change of the mark is a conflict.
+/// At an isolation level that sees no changes since the transaction began, a changed order marker is a conflict.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_a_higher_isolation_level_a_lost_entity_is_a_conflict() {
     let world = Postgres::new().await;
@@ -127,14 +127,14 @@ async fn at_a_higher_isolation_level_a_lost_entity_is_a_conflict() {
         settle.release();
     };
     let (slow, ()) = tokio::join!(Box::pin(slow.run(work)), rival);
-    // Its time is over, so that no release follows.
+    // Its time is over, so no release follows.
     assert_outcome!(slow, Ok(Outcome::Failed(failure)) if failure.to_string().contains("40001"));
     assert_eq!(world.versions().await, [6]);
     assert_outcome!(world.set(Mode::Claimed, 5).await, Ok(Outcome::Superseded { .. }));
     assert_outcome!(world.set(Mode::Claimed, 7).await, Ok(Outcome::Executed(_)));
 }
 
-/// A newer operation completes between the first look at the entity and the commit.
+/// A newer operation completes between the first read of the entity and the commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_dynamodb_a_run_without_a_claim_that_is_superseded_commits_nothing() {
     let world = World::<DynamoDbStore>::new().await;
@@ -145,7 +145,7 @@ async fn on_dynamodb_a_run_without_a_claim_that_is_superseded_commits_nothing() 
     };
     let older =
         world.once.operation(DEBIT, "5").ordered_by(ACCOUNT, 5_u64).in_transaction(&world.store).without_claim();
-    // What stands in its way is found out by its next delivery.
+    // Its next delivery finds the operation in its way.
     assert_outcome!(Box::pin(older.run(work)).await, Ok(Outcome::InProgress { .. }));
     assert_eq!(world.versions().await, [6]);
     assert_outcome!(world.set(Mode::WithoutClaim, 5).await, Ok(Outcome::Superseded { .. }));

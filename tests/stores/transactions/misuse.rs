@@ -47,7 +47,7 @@ async fn a_transaction_that_is_kept_is_closed<D: Database>() {
     assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Executed(_)));
 }
 
-/// As when a worker dies while a task of its handler's is alive.
+/// A worker may die while a task of its handler still runs.
 async fn a_transaction_that_is_kept_is_closed_when_its_run_is_dropped<D: Database>() {
     let world = World::<D>::new().await;
     let (kept, has_begun) = (Mutex::new(None), Notify::new());
@@ -66,8 +66,8 @@ async fn a_transaction_that_is_kept_is_closed_when_its_run_is_dropped<D: Databas
     assert_eq!(world.rows().await, [""; 0]);
 }
 
-/// A handler that writes nothing is recorded as without a transaction. What is counted are requests: a client on another thread may
-/// send statements apart that belong to one round trip.
+/// A handler that writes nothing is recorded as without a transaction. Requests are counted, because a client on
+/// another thread may send statements of one round trip separately.
 async fn a_transaction_that_is_not_used_costs_nothing<D: Database>() {
     let world = World::<D>::new().await;
     let operation = |name| world.once.operation(name, KEY);
@@ -115,8 +115,8 @@ async fn on_postgresql_the_transaction_begins_at_its_first_use_and_settles_last(
         let first = if mode == Mode::Claimed { [claim, begin] } else { [begin, claim] };
         let expected = first.into_iter().chain(["INSERT INTO", "UPDATE once_records", "COMMIT"]);
         assert_eq!(words.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{requests:?}");
-        // The claim and what explains it, BEGIN with the transaction's id, the handler's statement, which is prepared, executed and closed, the settle, and
-        // COMMIT.
+        // The claim and the statement that explains it, BEGIN with the transaction's id, the handler's statement, which
+        // is prepared, executed and closed, the settle, and COMMIT.
         assert_eq!(requests.len(), 8, "{requests:?}");
     }
 }
@@ -158,7 +158,7 @@ async fn on_postgresql_nothing_is_committed_while_a_clone_is_alive() {
     }
 }
 
-/// The server rolls such a transaction back at `COMMIT`, and reports that as a success.
+/// The server rolls back such a transaction at `COMMIT`, and reports success.
 #[tokio::test]
 async fn on_postgresql_an_error_that_the_handler_ignores_is_no_success() {
     for is_protected in [true, false] {
@@ -176,7 +176,7 @@ async fn on_postgresql_an_error_that_the_handler_ignores_is_no_success() {
     }
 }
 
-/// What finds out about a commit needs a connection, too.
+/// Resolving a commit also needs a connection.
 #[tokio::test]
 async fn on_postgresql_a_pool_of_one_connection_is_enough_for_one_operation() {
     let world = World::<PostgresStore>::new().await;

@@ -1,4 +1,4 @@
-//! Operations whose writes and outcome are committed together, on the databases that can do that.
+//! Operations whose writes and outcome are committed together, on databases that support it.
 
 mod batches;
 mod claimless;
@@ -32,7 +32,7 @@ use databases::{Database, Ledger, on_each_database};
 
 const DEBIT: &str = "debit";
 const KEY: &str = "order 7";
-/// The default lease and margin, and a millisecond.
+/// The default lease and margin, plus a millisecond.
 const LAPSE: Duration = Duration::from_millis(31_001);
 
 /// Whether an operation is claimed before it runs.
@@ -44,7 +44,7 @@ enum Mode {
 
 const MODES: [Mode; 2] = [Mode::Claimed, Mode::WithoutClaim];
 
-/// Records and a ledger of its own, a store that reaches them through a proxy, and one that does not.
+/// Separate records and a ledger, a store that reaches them through a proxy, and one that reaches them directly.
 struct World<D: Database> {
     proxy: Proxy,
     clock: TokioClock,
@@ -73,7 +73,7 @@ impl<D: Database> World<D> {
         self.debit_by(&self.once, &self.store, mode, || Ok(())).await
     }
 
-    /// The same past the proxy.
+    /// Debits the order directly.
     async fn debit_elsewhere(&self, mode: Mode) -> Result<Outcome<String>, Error> {
         self.debit_by(&self.elsewhere, &self.direct, mode, || Ok(())).await
     }
@@ -108,7 +108,7 @@ impl<D: Database> World<D> {
             Ok::<_, Failure>(id)
         };
         match mode {
-            // Boxed, as a debug build moves futures about on a small stack.
+            // Boxed, because a debug build moves futures on a small stack.
             Mode::Claimed => Box::pin(operation.run(work)).await,
             Mode::WithoutClaim => Box::pin(operation.without_claim().run(work)).await,
         }
@@ -118,7 +118,7 @@ impl<D: Database> World<D> {
         self.ledger.rows(KEY).await
     }
 
-    /// Lets any lease end, for others too.
+    /// Ends every lease, including the skew margin.
     fn lapse(&self) {
         self.clock.jump(LAPSE);
     }

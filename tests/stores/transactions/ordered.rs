@@ -1,4 +1,4 @@
-//! Operations in order: what is superseded, or has lost its entity to another, leaves no row.
+//! Ordered operations. One that is superseded, or has lost its entity to another, leaves no row.
 
 use futures_util::future::join_all;
 use lambda_once::{
@@ -17,7 +17,7 @@ pub(super) const ACCOUNT: &str = "account 7";
 type Postgres = World<PostgresStore>;
 
 impl<D: Database> World<D> {
-    /// Enters a row for a version of the account, through the proxy. The key is the version.
+    /// Enters a row for a version of the account through the proxy. The key is the version.
     pub(super) async fn set(&self, mode: Mode, version: u64) -> Result<Outcome<String>, Error> {
         self.set_by(&self.once, &self.store, mode, version, Ok(())).await
     }
@@ -26,7 +26,7 @@ impl<D: Database> World<D> {
         self.set_by(&self.elsewhere, &self.direct, mode, version, Ok(())).await
     }
 
-    /// The same; after the row is entered, the handler ends as given.
+    /// Does the same, and ends the handler as given after the row is entered.
     pub(super) async fn set_by(
         &self,
         once: &Idempotency,
@@ -47,7 +47,7 @@ impl<D: Database> World<D> {
         }
     }
 
-    /// The versions in the ledger.
+    /// Returns the versions in the ledger.
     pub(super) async fn versions(&self) -> Vec<u64> {
         let mut versions: Vec<u64> =
             self.ledger.all_rows().await.into_iter().map(|(_, version)| version.parse().unwrap()).collect();
@@ -56,7 +56,7 @@ impl<D: Database> World<D> {
     }
 }
 
-async fn what_is_superseded_leaves_no_row<D: Database>() {
+async fn a_superseded_operation_leaves_no_row<D: Database>() {
     for mode in MODES {
         let world = World::<D>::new().await;
         assert_outcome!(world.set(mode, 5).await, Ok(Outcome::Executed(_)));
@@ -71,8 +71,8 @@ async fn what_is_superseded_leaves_no_row<D: Database>() {
     }
 }
 
-/// The handler finds a newer row itself.
-async fn what_finds_itself_superseded_is_recorded_without_the_row<D: Database>() {
+/// The handler itself finds a newer row.
+async fn a_run_that_finds_itself_superseded_is_recorded_without_its_row<D: Database>() {
     for mode in MODES {
         let world = World::<D>::new().await;
         let stale = Err(Failure::superseded("the row has version 9"));
@@ -85,13 +85,13 @@ async fn what_finds_itself_superseded_is_recorded_without_the_row<D: Database>()
 }
 
 on_each_database!(
-    what_is_superseded_leaves_no_row,
-    what_finds_itself_superseded_is_recorded_without_the_row,
+    a_superseded_operation_leaves_no_row,
+    a_run_that_finds_itself_superseded_is_recorded_without_its_row,
     of_many_versions_at_once_the_rows_are_those_that_were_executed,
     a_permanent_failure_is_recorded_without_the_row_and_supersedes_nothing,
 );
 
-/// A condition of the handler's own says that the row is newer. The answer to what records that may be lost as well.
+/// A condition of the handler shows that the row is newer. The response to the record of that may be lost as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_dynamodb_a_refused_write_may_say_that_the_operation_is_superseded() {
     for (mode, is_lost) in [(Mode::Claimed, false), (Mode::Claimed, true), (Mode::WithoutClaim, false)] {
@@ -142,7 +142,7 @@ async fn on_dynamodb_an_ordered_transaction_takes_98_writes() {
     assert_eq!(world.versions().await.len(), 98);
 }
 
-/// Until it ends, nobody knows whether it will have been the newest.
+/// Until it ends, it may or may not be the newest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_wait_for_the_end_of_a_transaction_without_a_claim() {
     for commits in [true, false] {
@@ -192,7 +192,7 @@ async fn of_many_versions_at_once_the_rows_are_those_that_were_executed<D: Datab
             match outcome {
                 Ok(Outcome::Executed(_)) => executed.push(version),
                 Ok(Outcome::Superseded { .. } | Outcome::InProgress { .. }) => {}
-                // On DynamoDB transactions that meet give way to each other.
+                // On DynamoDB, conflicting transactions give way to each other.
                 Ok(Outcome::Failed(failure)) => assert_eq!(failure.verdict(), Verdict::Transient, "{failure}"),
                 Err(error) => assert!(error.is_retryable(), "{error}"),
                 outcome => panic!("{version}: {outcome:?}"),
@@ -214,7 +214,7 @@ async fn a_permanent_failure_is_recorded_without_the_row_and_supersedes_nothing<
     }
 }
 
-/// Each `COMMIT` of an operation is cut: that of its claim, and that of its transaction.
+/// Each `COMMIT` of an operation is cut, that of its claim and that of its transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_cut_leaves_row_record_and_mark_alike() {
     for (mode, commits) in [(Mode::Claimed, 2), (Mode::WithoutClaim, 1)] {
@@ -245,7 +245,7 @@ async fn a_commit_that_is_cut_leaves_row_record_and_mark_alike() {
     }
 }
 
-/// The caller gives up, and releases, while its `COMMIT` is on its way: row, record and mark agree.
+/// The caller gives up and releases while its `COMMIT` is on its way. Row, record and order marker agree.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_and_its_release_may_arrive_in_any_order() {
     let world = Postgres::new().await;

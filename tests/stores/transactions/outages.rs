@@ -1,4 +1,4 @@
-//! A server of PostgreSQL that is killed while transactions are under way.
+//! A PostgreSQL server that is killed during transactions.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ async fn enter(transaction: Transaction, order: String) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was acknowledged is in the ledger once, and so is what was in doubt when it is done at last.
+/// Each acknowledged operation is in the ledger once, and so is each in-doubt one when it is finally done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_server_that_is_killed_in_mid_transaction_has_each_row_once() {
     let mut server = spawn_blocking(|| Server::start("postgres", &[])).await.unwrap();

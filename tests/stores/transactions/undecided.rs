@@ -1,4 +1,4 @@
-//! Transactions that do not say how they ended: a statement failed, or the connection is lost or silent.
+//! Transactions with an unknown end, because a statement failed, or because the connection is lost or silent.
 
 use std::{
     convert::Infallible,
@@ -17,23 +17,23 @@ use crate::support::{self, assert_outcome, collector::Collector, stores::Backend
 
 type Postgres = World<PostgresStore>;
 
-/// Whether a transaction is asked whether it is still open.
+/// Returns whether a request checks if a transaction is still open.
 fn asks_for_the_transaction(request: &Request) -> bool {
     request.command.contains("pg_current_xact_id_if_assigned()::text AS id")
 }
 
-/// Whether the server is asked how a transaction ended.
+/// Returns whether a request asks the server for the status of a transaction.
 fn asks_for_the_status(request: &Request) -> bool {
     request.command.contains("pg_xact_status")
 }
 
-/// How a handler ends that wants nothing of it to stand.
+/// Returns the results of a handler whose writes must not be committed.
 fn failures() -> [(Failure, Verdict); 2] {
     [(Failure::transient("closed"), Verdict::Transient), (Failure::permanent("no such account"), Verdict::Permanent)]
 }
 
 impl Postgres {
-    /// The operation's outcome is unknown, its claim kept, and an error logged.
+    /// Asserts that the operation's outcome is unknown, its claim kept, and an error logged.
     async fn is_unknown<T: std::fmt::Debug>(
         &self,
         (mode, order): (Mode, &str),
@@ -62,7 +62,7 @@ impl Postgres {
     }
 }
 
-/// The connection stays open, and silent.
+/// The connection stays open, but silent.
 #[tokio::test]
 async fn a_silent_connection_leaves_what_the_server_says_of_its_transaction() {
     let world = Postgres::new().await;
@@ -83,7 +83,7 @@ async fn a_silent_connection_leaves_what_the_server_says_of_its_transaction() {
     }
 }
 
-/// Only the question itself is asked within a limit.
+/// Only the query for the status has a timeout.
 #[tokio::test]
 async fn another_connection_may_take_its_time_to_open() {
     let world = Postgres::new().await;
@@ -122,7 +122,7 @@ async fn another_connection_may_take_its_time_to_open() {
     }
 }
 
-/// As when the handler stops waiting for it. Its transaction may be open for as long as the statement runs.
+/// The handler may have stopped waiting for it. Its transaction may be open for as long as the statement runs.
 #[tokio::test]
 async fn a_statement_that_still_runs_leaves_an_unknown_outcome() {
     let world = Postgres::new().await;
@@ -169,7 +169,7 @@ async fn a_commit_before_a_failed_statement_leaves_an_unknown_outcome() {
     }
 }
 
-/// The server is asked on another connection.
+/// The status is queried on another connection.
 #[tokio::test]
 async fn a_lost_connection_leaves_what_the_server_says_of_its_transaction() {
     let world = Postgres::new().await;
@@ -191,7 +191,7 @@ async fn a_lost_connection_leaves_what_the_server_says_of_its_transaction() {
     }
 }
 
-/// As when an operator ends the session, or the role's timeouts do.
+/// An operator, or a timeout of the role, may end the session.
 #[tokio::test]
 async fn a_session_that_the_server_ends_is_rolled_back() {
     let world = Postgres::new().await;
@@ -231,7 +231,7 @@ async fn a_server_that_says_nothing_of_a_transaction_leaves_it_unknown() {
     }
 }
 
-/// The settle finds that another transaction is open, and the handler's cannot be asked for.
+/// The settle finds that another transaction is open, and cannot query the status of the handler's transaction.
 #[tokio::test]
 async fn a_success_outside_of_a_transaction_that_cannot_be_asked_is_unknown() {
     let world = Postgres::new().await;
@@ -244,7 +244,7 @@ async fn a_success_outside_of_a_transaction_that_cannot_be_asked_is_unknown() {
     }
 }
 
-/// The engine's own limit for the call ends the commit. A release would be applied, although the writes are committed.
+/// The engine's call timeout ends the commit. A release would be applied, although the writes are committed.
 #[tokio::test]
 async fn a_silent_commit_does_not_hide_that_the_handler_has_committed() {
     let world = Postgres::new().await;
@@ -258,7 +258,7 @@ async fn a_silent_commit_does_not_hide_that_the_handler_has_committed() {
     world.is_rolled_back("open", outcome, Verdict::Transient).await;
 }
 
-/// A clone is alive elsewhere, so that nothing but the question for its transaction can be sent on its connection.
+/// A clone is alive elsewhere, so only the query for its transaction can be sent on its connection.
 #[tokio::test]
 async fn a_clone_does_not_hide_a_commit_before_a_failed_statement() {
     let world = Postgres::new().await;
@@ -287,7 +287,7 @@ async fn a_clone_does_not_hide_a_commit_before_a_failed_statement() {
     }
 }
 
-/// The state of its transaction is asked for together with the rollback.
+/// The state of its transaction is queried together with the rollback.
 #[tokio::test]
 async fn a_failed_statement_costs_no_round_trip_more() {
     let world = Postgres::new().await;

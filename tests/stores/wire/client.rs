@@ -1,4 +1,4 @@
-//! A client that sends bytes and waits for these ones.
+//! A client that sends bytes and waits for expected ones.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl Client {
         self.0.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// The next bytes are these.
+    /// Asserts that the next bytes are these.
     pub(super) async fn expect(&mut self, expected: impl AsRef<[u8]>) {
         let expected = expected.as_ref();
         let read = self.read(expected.len()).await;
@@ -35,14 +35,14 @@ impl Client {
         read
     }
 
-    /// The connection has ended, without a further byte.
+    /// Asserts that the connection has ended without further bytes.
     pub(super) async fn expect_end(&mut self) {
         let mut byte = [0];
         let read = timeout(Duration::from_secs(30), self.0.read(&mut byte)).await.expect("in time");
         assert!(!matches!(read, Ok(1..)), "a byte came instead of the end");
     }
 
-    /// Whether bytes have come, or the end.
+    /// Returns whether bytes, or the end, have arrived.
     pub(super) fn has_news(&self) -> bool {
         self.0.try_read(&mut [0]).is_ok()
     }

@@ -17,13 +17,13 @@ use crate::support::{
     wire::{Fault, Protocol, Proxy, host_and_port},
 };
 
-/// A proxy, a table, and clients that pass it or do not.
+/// A proxy, a table, and clients that use the proxy or connect directly.
 struct World {
     proxy: Proxy,
     table: String,
-    /// One attempt a request.
+    /// Makes one attempt per request.
     once: Client,
-    /// Three attempts a request.
+    /// Makes three attempts per request.
     thrice: Client,
     direct: Client,
 }
@@ -55,7 +55,7 @@ impl World {
             .await
     }
 
-    /// The owner of the item, read past the proxy.
+    /// Returns the owner of the item, read directly.
     async fn owner(&self) -> Option<String> {
         self.owner_of("k").await
     }
@@ -66,7 +66,7 @@ impl World {
         Some(get.send().await.unwrap().item?["owner"].as_s().unwrap().clone())
     }
 
-    /// Creates items with these ids, and owners of the same name, in a batch; the codes of what failed.
+    /// Creates items with these ids, and owners of the same name, in a batch, and returns the codes of the failures.
     async fn insert(&self, ids: [&str; 3]) -> [Option<String>; 3] {
         let statement = |id: &str| {
             let text = format!(r#"INSERT INTO "{}" VALUE {{'id':?,'owner':?}}"#, self.table);
@@ -84,7 +84,7 @@ impl World {
         codes.collect::<Vec<_>>().try_into().unwrap()
     }
 
-    /// How many requests were sent.
+    /// Returns the number of requests sent.
     fn count(&self) -> usize {
         self.proxy.requests().len()
     }
@@ -96,7 +96,7 @@ async fn client(url: &str, attempts: u32) -> Client {
     Client::from_conf(like.config().to_builder().retry_config(retries).build())
 }
 
-/// The owner that a failed condition reports.
+/// Returns the owner that a failed condition reports.
 fn rival(result: Put) -> String {
     match result.unwrap_err().into_service_error() {
         PutItemError::ConditionalCheckFailedException(failure) => {
@@ -136,7 +136,7 @@ async fn a_lost_request_is_not_applied_and_sent_again_only_by_retries() {
     assert_eq!(world.owner().await, None);
     world.put(&world.once, "a").await.unwrap();
     world.proxy.on_command("PutItem").drop_request();
-    // A connection that was in use before is no different: the client's pool sends nothing again by itself.
+    // A reused connection is no different, because the client's pool does not repeat requests.
     let reused = world.put(&world.once, "b").await.unwrap_err();
     assert_eq!(world.count(), 3);
     assert!([fresh, reused].iter().all(|error| matches!(error, SdkError::DispatchFailure(_))));

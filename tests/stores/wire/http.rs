@@ -1,4 +1,4 @@
-//! The proxy in front of a server that speaks HTTP/1.1 and sends these bytes.
+//! The proxy in front of an HTTP/1.1 server that sends given bytes.
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -9,7 +9,7 @@ use tokio::{
 use super::client::Client;
 use crate::support::wire::{Protocol, Proxy, Request};
 
-/// Sends one of these answers, byte by byte, whenever a request has come that ends with `}`.
+/// Sends one of these responses, byte by byte, after each request, which ends with `}`.
 async fn serve(mut client: TcpStream, answers: Vec<&'static str>) {
     client.set_nodelay(true).unwrap();
     for answer in answers {
@@ -23,11 +23,11 @@ async fn serve(mut client: TcpStream, answers: Vec<&'static str>) {
             tokio::task::yield_now().await;
         }
     }
-    // A connection that is closed before all has been read may lose what was written.
+    // A connection that is closed before everything has been read may lose written data.
     let _ = tokio::io::copy(&mut client, &mut tokio::io::sink()).await;
 }
 
-/// A client of a proxy in front of a server that gives these answers to each connection.
+/// Returns a client of a proxy in front of a server that sends these responses on each connection.
 async fn connected(answers: Vec<&'static str>) -> (Proxy, Client, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = Proxy::start(Protocol::DynamoDb, &listener.local_addr().unwrap().to_string()).await;
@@ -50,7 +50,7 @@ fn request(operation: &str, body: &str) -> String {
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 const OTHER: &str = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
 
-/// A request behind another one, of which the part before this place arrives first.
+/// Sends a request after another one, in two parts that are split at this place, and returns it.
 async fn cut(text: &str, place: usize) -> Request {
     let (proxy, mut client, _server) = connected(vec![OK, OTHER]).await;
     client.send([&request("GetItem", r#"{"n":1}"#), &text[..place]].concat()).await;
@@ -84,7 +84,7 @@ async fn requests_in_chunks_are_whole_wherever_they_are_cut() {
     }
 }
 
-/// The answer to the second request is dropped, and all bytes of the first one pass.
+/// The response to the second request is dropped, and all bytes of the first one pass.
 #[tokio::test]
 async fn answers_of_every_framing_are_whole() {
     for answer in [
@@ -105,7 +105,7 @@ async fn answers_of_every_framing_are_whole() {
 }
 
 #[tokio::test]
-async fn what_the_answer_to_a_late_request_says_is_read_in_every_framing() {
+async fn the_response_to_a_late_request_is_parsed_in_every_framing() {
     for (answer, is_applied) in [
         ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", Some(true)),
         ("HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\n{}", None),

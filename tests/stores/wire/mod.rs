@@ -1,4 +1,4 @@
-//! The proxy that the tests of networks rely on, against a real Valkey, a real PostgreSQL and DynamoDB Local.
+//! The proxy of the network tests, in front of a real Valkey, a real PostgreSQL and DynamoDB Local.
 
 mod client;
 mod dynamodb;

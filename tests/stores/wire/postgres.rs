@@ -8,7 +8,7 @@ use crate::support::{
 
 const COUNT: &str = "SELECT nextval($1)";
 
-/// A message of this kind; one without a kind begins with its length.
+/// Returns a message of this kind. One without a kind begins with its length.
 fn message(kind: &str, body: &[&[u8]]) -> Vec<u8> {
     let body = body.concat();
     let length = u32::try_from(body.len() + 4).unwrap();
@@ -23,7 +23,7 @@ fn parse(name: &str, sql: &str) -> Vec<u8> {
     message("P", &[name.as_bytes(), b"\0", sql.as_bytes(), b"\0", b"\0\0"])
 }
 
-/// Executes a statement with one parameter, up to the Sync.
+/// Returns the messages that execute a statement with one parameter, up to the Sync.
 fn execute(name: &str, parameter: &str) -> Vec<u8> {
     let length = i32::try_from(parameter.len()).unwrap().to_be_bytes();
     let bind = [b"\0", name.as_bytes(), b"\0", b"\0\0", b"\0\x01", &length[..], parameter.as_bytes(), b"\0\0"];
@@ -35,7 +35,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Starts up as clients do that would rather have TLS.
+    /// Starts up like a client that prefers TLS.
     async fn start(proxy: &Proxy) -> Self {
         let url = server("POSTGRES_URL");
         let user = url.split(['/', '@', ':']).nth(3).unwrap();
@@ -49,7 +49,7 @@ impl Connection {
         connection
     }
 
-    /// The kinds and bodies of all messages until the server is ready.
+    /// Returns the kinds and bodies of all messages until the server is ready.
     async fn answer(&mut self) -> Vec<(char, String)> {
         let mut messages = Vec::new();
         while messages.last().is_none_or(|(kind, _)| *kind != 'Z') {
@@ -61,7 +61,7 @@ impl Connection {
         messages
     }
 
-    /// The value of the only row.
+    /// Returns the value of the only row.
     async fn value(&mut self) -> String {
         let answer = self.answer().await;
         let row = answer.iter().find(|(kind, _)| *kind == 'D').unwrap_or_else(|| panic!("no row: {answer:?}"));
@@ -75,7 +75,7 @@ impl Connection {
     }
 }
 
-/// A proxy, a connection through it, and a sequence of their own.
+/// Creates a proxy, a connection through it, and a separate sequence.
 async fn connected() -> (Proxy, Connection, String) {
     let proxy = Proxy::start(Protocol::Postgres, host_and_port(&server("POSTGRES_URL"))).await;
     let mut connection = Connection::start(&proxy).await;
@@ -85,7 +85,7 @@ async fn connected() -> (Proxy, Connection, String) {
     (proxy, connection, sequence)
 }
 
-/// How often the sequence was used, read on a connection of its own.
+/// Returns the number of uses of the sequence, read on a separate connection.
 async fn count(proxy: &Proxy, sequence: &str) -> u32 {
     let mut connection = Connection::start(proxy).await;
     let sql = format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {sequence}");
@@ -236,7 +236,7 @@ async fn the_end_of_the_server_reaches_the_client() {
     let mut other = Connection::start(&proxy).await;
     other.client.send(query(&format!("SELECT pg_terminate_backend({process})"))).await;
     other.answer().await;
-    // An error of the server's, and the end.
+    // An error from the server, and the end.
     assert_eq!(connection.client.read(1).await, b"E");
     let length = u32::from_be_bytes(connection.client.read(4).await.try_into().unwrap());
     let reason = connection.client.read(length as usize - 4).await;

@@ -12,20 +12,20 @@ async fn proxy() -> Proxy {
     Proxy::start(Protocol::Resp, host_and_port(&server("REDIS_URL"))).await
 }
 
-/// A command as clients send it.
+/// Returns a command in the encoding of clients.
 fn command(words: &[&str]) -> String {
     let bulks: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
     format!("*{}\r\n{bulks}", words.len())
 }
 
-/// A proxy, a client of it, and a key of their own.
+/// Creates a proxy, a client of it, and a separate key.
 async fn connected() -> (Proxy, Client, String) {
     let proxy = proxy().await;
     let client = Client::connect(&proxy).await;
     (proxy, client, unique_name("wire"))
 }
 
-/// The value of a counter, read on a connection of its own.
+/// Returns the value of a counter, read on a separate connection.
 async fn counter(proxy: &Proxy, key: &str) -> u32 {
     let mut client = Client::connect(proxy).await;
     client.send(command(&["INCRBY", key, "0"])).await;

@@ -1,4 +1,4 @@
-//! One connection of a client, and the one to the server that belongs to it.
+//! A client's connection, and the corresponding one to the server.
 
 use std::{
     io,
@@ -26,7 +26,7 @@ use super::{
     http, postgres, resp,
 };
 
-/// How long what these bytes begin with is, if it is whole.
+/// A function that returns the length of the first message in these bytes, if it is complete.
 type Length = fn(&[u8]) -> Option<usize>;
 
 /// One side of the proxy.
@@ -41,12 +41,12 @@ struct Reader {
 }
 
 impl Reader {
-    /// Reads what comes next; 0 says that nothing does.
+    /// Reads more bytes, and returns 0 at the end.
     async fn fill(&mut self) -> io::Result<usize> {
         self.stream.read_buf(&mut self.buffer).await
     }
 
-    /// The next whole piece. Safe to drop: what was read is kept.
+    /// Returns the next complete message. Cancel-safe, because read bytes are kept.
     async fn expect(&mut self, length: impl Fn(&[u8]) -> Option<usize>) -> io::Result<Bytes> {
         loop {
             if let Some(length) = length(&self.buffer) {
@@ -78,8 +78,8 @@ impl Side {
     }
 }
 
-/// Serves a client until it or the server leaves, or a fault ends the connection. What the client was still waiting for
-/// when it left is applied nevertheless.
+/// Serves a client until either side leaves, or a fault ends the connection. Requests that the client was still waiting
+/// for when it left are applied nevertheless.
 pub(super) async fn serve(client: TcpStream, upstream: Upstream, state: Arc<Mutex<State>>) {
     let Ok(server) = upstream.connect().await else { return };
     let (mut client, mut server) = (Side::new(client), Side::new(server));
@@ -109,7 +109,7 @@ pub(super) async fn serve(client: TcpStream, upstream: Upstream, state: Arc<Mute
     };
     let answers = Answers { server: server.reader, client: client.writer, answer_length, unanswered, due };
     let mut answers = pin!(answers.pass());
-    // Kept until all is answered: a server may give up on a connection of which one direction is closed.
+    // Kept until all responses are sent, because a server may close a connection with one closed direction.
     let _server = tokio::select! {
         () = &mut answers => return,
         server = requests.pass() => server,
@@ -117,7 +117,7 @@ pub(super) async fn serve(client: TcpStream, upstream: Upstream, state: Arc<Mute
     answers.await;
 }
 
-/// The way from the client to the server.
+/// The direction from the client to the server.
 struct Requests {
     client: Reader,
     server: OwnedWriteHalf,
@@ -129,26 +129,26 @@ struct Requests {
     state: Arc<Mutex<State>>,
 }
 
-/// What the client is due, in the order of its requests.
+/// The pending responses to the client, in the order of its requests.
 enum Due {
-    /// The server's answer.
+    /// The server's response.
     Answer,
-    /// The same, when the request has been applied once more.
+    /// The server's response, after the request has been applied again.
     AnswerAfter(Parcel),
-    /// What this makes of it.
+    /// The server's response, rewritten.
     AnswerAs(Rewrite),
-    /// The end of the connection, when the server has answered.
+    /// The end of the connection, after the server has responded.
     CloseAfterAnswer,
     /// The end of the connection.
     Close,
-    /// Nothing, until it gives up.
+    /// No response, until the client gives up.
     Silence,
-    /// This.
+    /// These bytes.
     Text(Bytes),
 }
 
 impl Requests {
-    /// Until the client has left, or a fault ends the connection.
+    /// Forwards requests until the client has left, or a fault ends the connection.
     async fn pass(mut self) -> OwnedWriteHalf {
         self.pass_all().await;
         self.server
@@ -166,7 +166,7 @@ impl Requests {
                     }
                     begins = false;
                 }
-                // A request of which a part came along belongs to the same round trip.
+                // A request that arrived in part with the previous one belongs to the same round trip.
                 is_continued = !self.client.buffer.is_empty();
             }
             if !matches!(self.client.fill().await, Ok(1..)) {
@@ -175,7 +175,7 @@ impl Requests {
         }
     }
 
-    /// Every whole request that has arrived.
+    /// Returns all complete requests that have arrived.
     fn arrived(&mut self) -> Vec<Bytes> {
         let length: Length = match self.upstream.protocol {
             Protocol::Resp => |bytes| (!bytes.is_empty()).then(|| resp::request_length(bytes)).flatten(),
@@ -186,7 +186,7 @@ impl Requests {
         std::iter::from_fn(|| length(buffer).map(|length| buffer.split_to(length).freeze())).collect()
     }
 
-    /// What the request says, and what to send so that it is applied on another connection.
+    /// Returns the parsed request, and the bytes that apply it on another connection.
     fn read(&mut self, bytes: &Bytes) -> (Request, Parcel) {
         let (request, preparation) = match self.upstream.protocol {
             Protocol::Resp => (resp::request(bytes), Bytes::new()),
@@ -200,7 +200,7 @@ impl Requests {
         (request, Parcel { upstream: self.upstream, session: self.session.clone(), bytes })
     }
 
-    /// Does with a request what the test has asked for. Breaks where no request of the connection is to follow.
+    /// Applies the fault of the test to a request. Breaks if no further request of the connection may follow.
     async fn undergo(&mut self, bytes: Bytes, begins_round_trip: bool) -> ControlFlow<()> {
         if self.upstream.protocol == Protocol::Postgres && postgres::is_termination(&bytes) {
             let _ = self.server.write_all(&bytes).await; // fails only if the server has left already
@@ -255,7 +255,7 @@ impl Requests {
     }
 }
 
-/// The way from the server to the client.
+/// The direction from the server to the client.
 struct Answers {
     server: Reader,
     client: OwnedWriteHalf,
@@ -268,7 +268,7 @@ impl Answers {
     async fn pass(mut self) {
         loop {
             tokio::select! {
-                biased; // the end of the server comes after what it has answered
+                biased; // the end of the server comes after its responses
                 due = self.due.recv() => {
                     let Some(due) = due else { return };
                     if !matches!(self.give(due).await, Ok(ControlFlow::Continue(()))) {
@@ -282,7 +282,7 @@ impl Answers {
         }
     }
 
-    /// Breaks where the connection ends.
+    /// Sends a response to the client. Breaks if the connection ends.
     async fn give(&mut self, due: Due) -> io::Result<ControlFlow<()>> {
         let answer = match due {
             Due::Text(answer) => answer,
@@ -303,7 +303,7 @@ impl Answers {
                 return Ok(ControlFlow::Break(()));
             }
         };
-        // First: the client may send its next request as soon as it has the answer.
+        // First, because the client may send its next request as soon as it has the response.
         self.unanswered.fetch_sub(1, Ordering::SeqCst);
         let _ = self.client.write_all(&answer).await; // fails if the client has left; others may be under way
         Ok(ControlFlow::Continue(()))
@@ -317,7 +317,7 @@ impl Answers {
         answer
     }
 
-    /// The server has left: the client gets what there is, such as the reason.
+    /// Forwards the remaining bytes to the client after the server has left, such as the reason.
     async fn give_rest(&mut self) {
         let _ = self.client.write_all(&self.server.buffer).await; // fails only if the client has left already
     }

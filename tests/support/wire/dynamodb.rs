@@ -1,18 +1,18 @@
-//! What requests to DynamoDB and its answers say, and the answers of its that a test can ask for.
+//! Parses requests to DynamoDB and its responses, and builds responses for tests.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{Request, faults::Fault, http};
 
-/// What a request says.
+/// Parses a request.
 pub(super) fn request(bytes: &[u8]) -> Request {
     let target = http::request_header(bytes, "X-Amz-Target");
     let command = target.rsplit('.').next().unwrap_or_default().to_owned();
     Request { command, arguments: vec![http::request_body(bytes)], round_trip: 0 }
 }
 
-/// Whether a request, or a statement of it, failed otherwise than by its condition.
+/// Returns whether a request, or one of its statements, failed other than by its condition.
 pub(super) fn is_error(answer: &[u8]) -> bool {
     let (status, body) = read(answer);
     match body["Responses"].as_array() {
@@ -24,7 +24,7 @@ pub(super) fn is_error(answer: &[u8]) -> bool {
     }
 }
 
-/// The number of writes that were applied.
+/// Returns the number of writes that were applied.
 pub(super) fn count(answer: &[u8]) -> Option<u64> {
     let (status, body) = read(answer);
     match body["Responses"].as_array() {
@@ -47,7 +47,7 @@ fn is_refused(body: &Value) -> bool {
 }
 
 impl Request {
-    /// What a request to DynamoDB holds; null if it is not JSON.
+    /// Returns the body of a request to DynamoDB, or null if it is not JSON.
     pub fn body(&self) -> Value {
         self.arguments.first().and_then(|body| serde_json::from_slice(body).ok()).unwrap_or_default()
     }
@@ -55,50 +55,50 @@ impl Request {
 
 /// Faults of DynamoDB.
 impl Fault<'_> {
-    /// DynamoDB throttles the request; the client may retry.
+    /// Makes DynamoDB throttle the request, which the client may retry.
     pub fn throttle(self) {
         self.respond(error(400, "ProvisionedThroughputExceededException"));
     }
 
-    /// DynamoDB fails without applying the request; the client may retry.
+    /// Makes DynamoDB fail without applying the request, which the client may retry.
     pub fn internal_error(self) {
         self.respond(error(500, "InternalServerError"));
     }
 
-    /// DynamoDB says that it failed, although it applied the request.
+    /// Makes DynamoDB report a failure although it applied the request.
     pub fn internal_error_after(self) {
         let answer = error(500, "InternalServerError");
         self.rewrite(Bytes::clone, move |_| answer.clone());
     }
 
-    /// The client lacks the permission for this request.
+    /// Denies the client the permission for this request.
     pub fn access_denied(self) {
         self.respond(error(400, "AccessDeniedException"));
     }
 
-    /// DynamoDB refuses the request as invalid.
+    /// Makes DynamoDB reject the request as invalid.
     pub fn validation(self) {
         self.respond(error(400, "ValidationException"));
     }
 
-    /// The condition fails, without a word about the item: old emulators do not say on which one.
+    /// Makes the condition fail without the item. Old emulators do not return it.
     pub fn refuse_without_the_item(self) {
         self.respond(error(400, "ConditionalCheckFailedException"));
     }
 
-    /// The client gets an answer with this body, and the request is not applied.
+    /// Sends a response with this body without applying the request.
     pub fn respond_json(self, status: u16, body: &Value) {
         self.respond(http::answer(status, &body.to_string()));
     }
 
-    /// DynamoDB cancels the transaction for these reasons, one for each of its items.
+    /// Makes DynamoDB cancel the transaction for these reasons, one per item.
     pub fn cancel(self, reasons: &[&str]) {
         let reasons: Vec<Value> = reasons.iter().map(|code| json!({ "Code": code })).collect();
         let code = "com.amazonaws.dynamodb.v20120810#TransactionCanceledException";
         self.respond_json(400, &json!({ "__type": code, "CancellationReasons": reasons }));
     }
 
-    /// The statement at this place of a batch fails with this code, without being applied; the others are executed.
+    /// Makes the statement at this place of a batch fail with this code without being applied. The others are executed.
     pub fn fail_member(self, place: usize, code: &'static str) {
         let without_it = move |request: &Bytes| {
             let mut batch: Value = serde_json::from_slice(&http::request_body(request)).expect("JSON");
@@ -112,7 +112,7 @@ impl Fault<'_> {
         });
     }
 
-    /// As `fail_member`, but the statement is applied.
+    /// Does the same as `fail_member`, but applies the statement.
     pub fn fail_member_after(self, place: usize, code: &'static str) {
         self.rewrite(Bytes::clone, move |answer| {
             with_statements(answer, |answers| answers[place] = statement_error(code))
@@ -129,7 +129,7 @@ fn statement_error(code: &str) -> Value {
     json!({ "Error": { "Code": code, "Message": "injected by the test" } })
 }
 
-/// The answer to a batch, with its statements' answers changed.
+/// Returns the response to a batch with changed responses of its statements.
 fn with_statements(answer: &[u8], change: impl FnOnce(&mut Vec<Value>)) -> Bytes {
     let (status, mut body) = read(answer);
     change(body["Responses"].as_array_mut().expect("an answer for each statement"));

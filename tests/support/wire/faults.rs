@@ -1,4 +1,4 @@
-//! Faults that a test asks for, and what it holds of the requests that they strike.
+//! Faults that a test requests, and handles for the affected requests.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use tokio::sync::{
 
 use super::{Parcel, Proxy, Request, Response};
 
-/// A fault to describe and queue; of several that fit a request, the first queued takes it.
+/// A fault to describe and queue. Of several that match a request, the first queued one applies.
 ///
-/// Where a fault ends a connection, what the client has sent behind the request is lost.
+/// If a fault ends a connection, later requests of the client on it are lost.
 #[must_use = "say what the fault does"]
 pub struct Fault<'a> {
     proxy: &'a Proxy,
@@ -24,35 +24,35 @@ impl<'a> Fault<'a> {
         Self { proxy, rule: Rule { wanted: Box::new(wanted), skip: 0, times: 1, action: Action::Forward } }
     }
 
-    /// Strikes from the `nth` matching request on, counted from 1 and from when it was queued.
+    /// Applies the fault from the `nth` matching request on, counted from 1 since it was queued.
     pub fn nth(mut self, nth: usize) -> Self {
         self.rule.skip = nth.checked_sub(1).expect("nth counts from 1");
         self
     }
 
-    /// Strikes this many requests instead of one; a handle then stands for all of them, in order.
+    /// Applies the fault to this many requests instead of one. A handle then represents all of them, in order.
     pub fn times(mut self, times: usize) -> Self {
         assert!(times > 0, "a fault strikes at least once");
         self.rule.times = times;
         self
     }
 
-    /// The request is applied, but the connection closes without an answer.
+    /// Applies the request, and closes the connection without a response.
     pub fn drop_response(self) {
         self.queue(Action::DropResponse);
     }
 
-    /// The connection closes without an answer, and the request is not applied.
+    /// Closes the connection without a response and without applying the request.
     pub fn drop_request(self) {
         self.queue(Action::DropRequest);
     }
 
-    /// The client gets this answer, as the server would send it, and the request is not applied.
+    /// Sends this response, in the server's encoding, without applying the request.
     pub fn respond(self, answer: impl Into<Bytes>) {
         self.queue(Action::Respond(answer.into()));
     }
 
-    /// The request is applied as `request` writes it, and the client gets what `answer` makes of the server's answer.
+    /// Applies the request as rewritten by `request`, and sends the server's response as rewritten by `answer`.
     pub fn rewrite(
         self,
         request: impl Fn(&Bytes) -> Bytes + Send + Sync + 'static,
@@ -61,22 +61,22 @@ impl<'a> Fault<'a> {
         self.queue(Action::Rewrite(Arc::new(request), Arc::new(answer)));
     }
 
-    /// The request is applied, and once more on another connection before the client has its answer.
+    /// Applies the request, and again on another connection before the client gets the response.
     pub fn repeat(self) {
         self.queue(Action::Repeat);
     }
 
-    /// The connection closes at once; the request is applied when the test delivers it.
+    /// Closes the connection immediately, and applies the request when the test delivers it.
     pub fn deliver_late(self) -> LateRequest {
         self.late(false)
     }
 
-    /// As `deliver_late`, but the connection stays open and silent until the client gives up.
+    /// Does the same as `deliver_late`, but keeps the connection open and silent until the client gives up.
     pub fn hang(self) -> LateRequest {
         self.late(true)
     }
 
-    /// The request is applied and answered; a copy of it is kept, and applied when the test delivers it.
+    /// Applies the request, and keeps a copy, which is applied when the test delivers it.
     pub fn copy(self) -> LateRequest {
         let (arrivals, coming) = unbounded_channel();
         let (parcels, kept) = unbounded_channel();
@@ -84,7 +84,7 @@ impl<'a> Fault<'a> {
         LateRequest { coming, kept }
     }
 
-    /// The request waits in front of the server, and the client with it, until it is released.
+    /// Holds the request in front of the server, with the client waiting, until it is released.
     pub fn hold(self) -> Held {
         let (arrivals, coming) = unbounded_channel();
         let (release, gate) = unbounded_channel();
@@ -105,7 +105,7 @@ impl<'a> Fault<'a> {
     }
 }
 
-/// A request kept back until the test delivers it; dropping this loses the request for good.
+/// A request that is kept until the test delivers it. Dropping this loses the request.
 #[must_use = "a dropped handle loses the request"]
 pub struct LateRequest {
     coming: UnboundedReceiver<Request>,
@@ -113,18 +113,18 @@ pub struct LateRequest {
 }
 
 impl LateRequest {
-    /// Waits for the next request this fault keeps back; panics if no further one can come.
+    /// Waits for the next request that this fault keeps. Panics if no further one can come.
     pub async fn arrived(&mut self) -> Request {
         next(&mut self.coming).await
     }
 
-    /// Sends the oldest request kept back to the server, after waiting for one if need be.
+    /// Sends the oldest kept request to the server, after waiting for one if necessary.
     pub async fn deliver(&mut self) -> Response {
         next(&mut self.kept).await.send().await
     }
 }
 
-/// A request that waits, with its client; dropping this closes the connection of what waits.
+/// A held request, whose client waits. Dropping this closes its connection.
 #[must_use = "a dropped handle closes the connection"]
 pub struct Held {
     coming: UnboundedReceiver<Request>,
@@ -132,18 +132,18 @@ pub struct Held {
 }
 
 impl Held {
-    /// Waits for the next request this fault holds; panics if no further one can come.
+    /// Waits for the next request that this fault holds. Panics if no further one can come.
     pub async fn arrived(&mut self) -> Request {
         next(&mut self.coming).await
     }
 
-    /// Lets one request go on: the oldest held, or else the next to come.
+    /// Releases one request, the oldest held one or else the next to come.
     pub fn release(&self) {
         let _ = self.release.send(()); // fails only if no request is left to release
     }
 }
 
-/// A queued fault: it lets some matching requests pass, then strikes some.
+/// A queued fault, which skips some matching requests and then applies to some.
 pub(super) struct Rule {
     wanted: Box<dyn Fn(&Request) -> bool + Send>,
     skip: usize,
@@ -151,17 +151,17 @@ pub(super) struct Rule {
     action: Action,
 }
 
-/// What becomes other bytes.
+/// A function that rewrites bytes.
 pub(super) type Rewrite = Arc<dyn Fn(&Bytes) -> Bytes + Send + Sync>;
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Clone)]
 pub(super) enum Action {
     Forward,
     DropResponse,
     DropRequest,
     Respond(Bytes),
-    /// The request, and its answer.
+    /// Rewrites the request and its response.
     Rewrite(Rewrite, Rewrite),
     Repeat,
     Copy(UnboundedSender<Request>, UnboundedSender<Parcel>),
@@ -170,11 +170,11 @@ pub(super) enum Action {
         parcels: UnboundedSender<Parcel>,
         is_silent: bool,
     },
-    /// It waits for a message, and then passes.
+    /// Holds the request until a message arrives.
     Hold(UnboundedSender<Request>, Arc<Mutex<UnboundedReceiver<()>>>),
 }
 
-/// The fault of the first rule that fits.
+/// Returns the fault of the first matching rule.
 pub(super) fn strike(rules: &mut Vec<Rule>, request: &Request) -> Action {
     let mut action = None;
     for rule in rules.iter_mut().filter(|rule| (rule.wanted)(request)) {
@@ -189,7 +189,7 @@ pub(super) fn strike(rules: &mut Vec<Rule>, request: &Request) -> Action {
     action.unwrap_or(Action::Forward)
 }
 
-/// Waits for the next request of a fault, and fails the test if none comes in half a minute.
+/// Waits for the next request of a fault, and fails the test if none arrives within half a minute.
 async fn next<T>(coming: &mut UnboundedReceiver<T>) -> T {
     let next = tokio::time::timeout(std::time::Duration::from_secs(30), coming.recv()).await;
     next.expect("in time").expect("a request left to come")

@@ -1,4 +1,4 @@
-//! Frames HTTP/1.1 whose connections persist.
+//! Framing of HTTP/1.1 with persistent connections.
 
 use std::{fmt::Write, io};
 
@@ -10,10 +10,10 @@ use super::connection::Side;
 
 const MAX_HEADERS: usize = 64;
 
-/// The headers of a request or an answer: how long they are with the line before them, and what they say about the body.
+/// The headers of a request or response: their length including the first line, and their information about the body.
 struct Head {
     length: usize,
-    /// Of an answer.
+    /// The status of a response.
     status: Option<u16>,
     body: Body,
 }
@@ -25,18 +25,19 @@ enum Body {
     InChunks,
 }
 
-/// The length of the request at the beginning of these bytes, if it is whole.
+/// Returns the length of the request at the beginning of these bytes, if it is complete.
 pub(super) fn request_length(bytes: &[u8]) -> Option<usize> {
     request_head(bytes)?.end(bytes)
 }
 
-/// The length of the answer at the beginning of these bytes, with what announces it (such as 100 Continue), if it is whole.
+/// Returns the length of the response at the beginning of these bytes, including interim ones such as 100 Continue, if
+/// it is complete.
 pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
     let (start, head) = final_head(bytes)?;
     Some(start + head.end(&bytes[start..])?)
 }
 
-/// The value of a header of a whole request; empty if there is none.
+/// Returns the value of a header of a complete request, or an empty string without it.
 pub(super) fn request_header(request: &[u8], name: &str) -> String {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -49,18 +50,18 @@ pub(super) fn request_body(request: &[u8]) -> Bytes {
     head.content(request)
 }
 
-/// The status and the body of a whole answer.
+/// Returns the status and the body of a complete response.
 pub(super) fn read_answer(answer: &[u8]) -> (u16, Bytes) {
     let (start, head) = final_head(answer).expect("a whole answer");
     (head.status.expect("of an answer"), head.content(&answer[start..]))
 }
 
-/// An answer as a server sends it.
+/// Returns a response in a server's encoding.
 pub(super) fn answer(status: u16, body: &str) -> Bytes {
     format!("HTTP/1.1 {status} \r\nContent-Length: {}\r\n\r\n{body}", body.len()).into()
 }
 
-/// The same request with another body. Its signature is no longer right.
+/// Returns the request with another body. Its signature becomes invalid.
 pub(super) fn request_with_body(request: &[u8], body: &str) -> Bytes {
     let mut headers = [EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -84,7 +85,7 @@ pub(super) async fn exchange(stream: TcpStream, request: &[u8]) -> io::Result<By
 }
 
 impl Head {
-    /// Where the body ends in bytes that begin with the head, if it is whole.
+    /// Returns the end of the body in bytes that begin with the head, if it is complete.
     fn end(&self, bytes: &[u8]) -> Option<usize> {
         let body = match self.body {
             Body::None => 0,
@@ -95,7 +96,7 @@ impl Head {
         (end <= bytes.len()).then_some(end)
     }
 
-    /// What the body holds, in whole bytes that begin with the head.
+    /// Returns the content of the body in complete bytes that begin with the head.
     fn content(&self, bytes: &[u8]) -> Bytes {
         let body = &bytes[self.length..];
         match self.body {
@@ -113,7 +114,7 @@ fn request_head(bytes: &[u8]) -> Option<Head> {
     Some(Head { length, status: None, body: body(request.headers).unwrap_or(Body::None) })
 }
 
-/// The head of the answer itself, and where it begins: behind those that announce it.
+/// Returns the head of the final response and its position after the interim ones.
 fn final_head(bytes: &[u8]) -> Option<(usize, Head)> {
     let mut start = 0;
     loop {
@@ -145,7 +146,7 @@ fn value<'a>(headers: &[Header<'a>], name: &str) -> Option<&'a str> {
     Some(str::from_utf8(header.value).expect("a header is text").trim())
 }
 
-/// The length of a body in chunks, with its trailers, and what it holds, if it is whole.
+/// Returns the length of a chunked body with its trailers, and its content, if it is complete.
 fn chunks(bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
     let (mut end, mut content) = (0, Vec::new());
     loop {

@@ -1,7 +1,7 @@
-//! A TCP proxy that stands between a client of DynamoDB, Redis or PostgreSQL and a real server.
+//! A TCP proxy between a client of DynamoDB, Redis or PostgreSQL and a real server.
 //!
-//! It knows whole requests and whole responses, records the requests, counts round trips, and plays the faults a test asks
-//! for, without ever sleeping. A request that was sent on outlives its client, as on a real network.
+//! It parses complete requests and responses, records the requests, counts round trips, and applies the faults that a
+//! test requests, without ever sleeping. A forwarded request outlives its client, as on a real network.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
@@ -27,10 +27,10 @@ use faults::{Action, Rule};
 #[allow(unused_imports, reason = "not every test binary names them")]
 pub use faults::{Fault, Held, LateRequest};
 
-/// How client and server talk.
+/// The protocol of client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// RESP2, of Redis and Valkey.
+    /// RESP2, for Redis and Valkey.
     Resp,
     /// PostgreSQL's protocol 3, without COPY. A request is a simple query, or the messages up to a Sync.
     Postgres,
@@ -38,26 +38,27 @@ pub enum Protocol {
     DynamoDb,
 }
 
-/// A request that the proxy has seen.
+/// A recorded request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The command's name, such as `UpdateItem`, or the SQL text; of several in one request, all of them, one a line.
+    /// The command's name, such as `UpdateItem`, or the SQL text. Several commands of one request are separated by
+    /// newlines.
     pub command: String,
-    /// The command's arguments, or the values of the parameters, empty for NULL; for DynamoDB, the body.
+    /// The command's arguments, or the values of the parameters (empty for NULL), or DynamoDB's body.
     pub arguments: Vec<Bytes>,
-    /// The round trip that it was part of, counted from 1.
+    /// The number of its round trip, from 1.
     pub round_trip: usize,
 }
 
 impl Request {
-    /// An argument as text.
+    /// Returns an argument as text.
     pub fn argument(&self, place: usize) -> &str {
         let argument = self.arguments.get(place).map(|bytes| str::from_utf8(bytes).unwrap_or_default());
         argument.unwrap_or_default()
     }
 }
 
-/// The server's answer to a request.
+/// The server's response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     protocol: Protocol,
@@ -65,12 +66,12 @@ pub struct Response {
 }
 
 impl Response {
-    /// The answer as it was sent.
+    /// Returns the response as it was sent.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Whether the server says that the request failed. A condition that failed is no error.
+    /// Whether the server reports an error. A failed condition is not an error.
     pub fn is_error(&self) -> bool {
         match self.protocol {
             Protocol::Resp => resp::is_error(&self.bytes),
@@ -79,7 +80,7 @@ impl Response {
         }
     }
 
-    /// Whether the claim or the settle was applied; `None` for an error.
+    /// Whether the claim or the settle was applied, or `None` for an error.
     pub fn is_applied(&self) -> Option<bool> {
         if self.is_error() {
             return None;
@@ -92,12 +93,12 @@ impl Response {
     }
 }
 
-/// Whether one write was applied, of at most one.
+/// Returns whether one write was applied, of at most one.
 fn one(count: u64) -> Option<bool> {
     (count < 2).then_some(count == 1)
 }
 
-/// A running proxy; it stops, and closes its connections, when dropped.
+/// A running proxy. It stops and closes its connections when dropped.
 pub struct Proxy {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -117,35 +118,35 @@ impl Proxy {
         Self { address, state, server }
     }
 
-    /// The same URL with the proxy in place of its host and port.
+    /// Returns the URL with the proxy in place of its host and port.
     pub fn in_place_of(&self, url: &str) -> String {
         url.replacen(host_and_port(url), &self.address.to_string(), 1)
     }
 
-    /// Where the proxy listens.
+    /// Returns the address on which the proxy listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Every request seen since the start or the last `reset`, oldest first. What a client sends to start up is none.
+    /// Returns all requests since the start or the last `reset`, oldest first, without those of a client's startup.
     pub fn requests(&self) -> Vec<Request> {
         self.state.lock().unwrap().requests.clone()
     }
 
-    /// How many round trips were begun since the start or the last `reset`. A request that arrives while none of its
-    /// connection is unanswered begins one.
+    /// Returns the number of round trips since the start or the last `reset`. A request begins one if no request of its
+    /// connection is pending.
     pub fn round_trips(&self) -> usize {
         self.state.lock().unwrap().round_trips
     }
 
-    /// Forgets the requests seen so far; the faults that wait stay.
+    /// Clears the recorded requests. Queued faults remain.
     pub fn reset(&self) {
         let mut state = self.state.lock().unwrap();
         state.requests.clear();
         state.round_trips = 0;
     }
 
-    /// How many faults have strikes left: 0 shows that the test got every fault it asked for.
+    /// Returns the number of faults that still apply to requests. Zero shows that every requested fault has occurred.
     pub fn pending_faults(&self) -> usize {
         self.state.lock().unwrap().rules.len()
     }
@@ -155,14 +156,14 @@ impl Proxy {
         Fault::new(self, wanted)
     }
 
-    /// Prepares a fault for the next request for this command, or of this SQL text, or a part of it.
+    /// Prepares a fault for the next request with this command, or with SQL that contains this text.
     pub fn on_command(&self, part: &str) -> Fault<'_> {
         let part = part.to_owned();
         self.on(move |request| request.command.contains(&part))
     }
 }
 
-/// `HOST:PORT` of a URL.
+/// Returns `HOST:PORT` of a URL.
 pub fn host_and_port(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
@@ -184,11 +185,11 @@ impl Upstream {
     }
 }
 
-/// What a client sent to set its connection up, so that another connection can be set up alike.
+/// The bytes that a client sent to set up its connection, with which another connection can be set up.
 #[derive(Clone, Debug, Default)]
 struct Session(BytesMut);
 
-/// A whole request, which can be sent at any time.
+/// A complete request, which can be sent at any time.
 #[derive(Clone, Debug)]
 struct Parcel {
     upstream: Upstream,
@@ -197,7 +198,7 @@ struct Parcel {
 }
 
 impl Parcel {
-    /// Sends the request on a connection of its own, and waits for the whole answer.
+    /// Sends the request on a separate connection, and waits for the complete response.
     async fn send(self) -> Response {
         let answer = async {
             let stream = self.upstream.connect().await?;
@@ -212,7 +213,7 @@ impl Parcel {
     }
 }
 
-/// What was seen and what is queued, under one lock so that they agree on the order.
+/// The recorded requests and the queued faults, under one lock so that their order is consistent.
 #[derive(Default)]
 struct State {
     requests: Vec<Request>,
@@ -221,7 +222,7 @@ struct State {
 }
 
 impl State {
-    /// Records a request and decides what happens to it.
+    /// Records a request, and returns the action for it.
     fn enter(&mut self, mut request: Request, begins_round_trip: bool) -> (Request, Action) {
         self.round_trips += usize::from(begins_round_trip);
         request.round_trip = self.round_trips;
@@ -231,7 +232,7 @@ impl State {
     }
 }
 
-/// Accepts connections; they end with this task.
+/// Accepts connections, which end with this task.
 async fn accept(listener: TcpListener, upstream: Upstream, state: Arc<Mutex<State>>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {

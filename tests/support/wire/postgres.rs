@@ -1,4 +1,4 @@
-//! Frames PostgreSQL's protocol 3, without COPY and Flush.
+//! Framing of PostgreSQL's protocol 3, without COPY and Flush.
 
 use std::{collections::HashMap, io};
 
@@ -11,12 +11,12 @@ const SSL: u32 = 80_877_103;
 const GSS_ENCRYPTION: u32 = 80_877_104;
 const CANCEL: u32 = 80_877_102;
 
-/// The statements that a connection has prepared, with the messages that did it.
+/// The prepared statements of a connection, with the messages that prepared them.
 #[derive(Default)]
 pub(super) struct Statements(HashMap<Bytes, (String, Bytes)>);
 
 impl Statements {
-    /// What a request says, and the messages that prepare what it executes on another connection.
+    /// Returns the parsed request, with the messages that prepare its statements on another connection.
     pub(super) fn request(&mut self, bytes: &Bytes) -> (Request, Bytes) {
         let (mut commands, mut arguments, mut preparation) = (Vec::new(), Vec::new(), BytesMut::new());
         let mut parsed_here = Vec::new();
@@ -48,7 +48,7 @@ impl Statements {
     }
 }
 
-/// The length of the request at the beginning of these bytes, if it is whole.
+/// Returns the length of the request at the beginning of these bytes, if it is complete.
 pub(super) fn request_length(bytes: &[u8]) -> Option<usize> {
     let mut end = 0;
     loop {
@@ -62,7 +62,7 @@ pub(super) fn request_length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The length of the answer at the beginning of these bytes, if it is whole.
+/// Returns the length of the response at the beginning of these bytes, if it is complete.
 pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
     let mut end = 0;
     loop {
@@ -74,7 +74,7 @@ pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether the client closes the connection by a Terminate message, which has no answer.
+/// Returns whether the request is a Terminate message, which closes the connection without a response.
 pub(super) fn is_termination(request: &[u8]) -> bool {
     request.first() == Some(&b'X')
 }
@@ -83,13 +83,14 @@ pub(super) fn is_error(answer: &Bytes) -> bool {
     messages(answer).any(|message| message[0] == b'E')
 }
 
-/// The number of rows that the statements say they have returned or changed.
+/// Returns the number of rows that the statements returned or changed.
 pub(super) fn count(answer: &Bytes) -> Option<u64> {
     let tags = messages(answer).filter(|message| message[0] == b'C');
     tags.map(|message| text(&mut message.slice(5..)).rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// Lets the client start up and authenticate. Its start-up message, or none if it wanted something else or was refused.
+/// Lets the client start up and authenticate. Returns its startup message, or `None` if it made another request or was
+/// refused.
 pub(super) async fn start_up(client: &mut Side, server: &mut Side) -> io::Result<Option<Bytes>> {
     let message = loop {
         let message = client.expect(|bytes| message_length_at(bytes, 0)).await?;
@@ -118,7 +119,7 @@ pub(super) async fn start_up(client: &mut Side, server: &mut Side) -> io::Result
     }
 }
 
-/// Sends a request on a new connection that starts up by this message, at a server that asks for no password.
+/// Sends a request on a new connection with this startup message, to a server without passwords.
 pub(super) async fn exchange(stream: TcpStream, start_up: &[u8], request: &[u8]) -> io::Result<Bytes> {
     let mut server = Side::new(stream);
     server.write(start_up).await?;
@@ -128,7 +129,7 @@ pub(super) async fn exchange(stream: TcpStream, start_up: &[u8], request: &[u8])
     server.expect(answer_length).await
 }
 
-/// Until the server is ready, or waits for a password, or has refused.
+/// Returns the length of a response that ends when the server is ready, waits for a password, or has refused.
 fn answer_length_or_challenge(bytes: &[u8]) -> Option<usize> {
     let length = message_length(bytes)?;
     let is_authenticated = bytes[0] == b'R' && bytes[5..length] == [0; 4];
@@ -140,19 +141,19 @@ fn messages(bytes: &Bytes) -> impl Iterator<Item = Bytes> {
     std::iter::from_fn(move || message_length(&rest).map(|length| rest.split_to(length)))
 }
 
-/// The length of a message that begins with its kind.
+/// Returns the length of a message that begins with its kind.
 fn message_length(bytes: &[u8]) -> Option<usize> {
     message_length_at(bytes, 1)
 }
 
-/// The length of a message that says it at this place, counted from there.
+/// Returns the length of a message, which contains it at this place, counted from there.
 fn message_length_at(bytes: &[u8], place: usize) -> Option<usize> {
     let mut length = bytes.get(place..place + 4)?;
     let end = place + length.get_u32() as usize;
     (end <= bytes.len()).then_some(end)
 }
 
-/// The values of a Bind message, behind its names.
+/// Returns the values of a Bind message, which follow its names.
 fn parameters(body: &mut Bytes) -> Vec<Bytes> {
     let formats = usize::from(body.get_u16());
     body.advance(2 * formats);
@@ -161,7 +162,7 @@ fn parameters(body: &mut Bytes) -> Vec<Bytes> {
     (0..count).map(value).collect()
 }
 
-/// The bytes up to the next NUL, which is skipped.
+/// Returns the bytes up to the next NUL, which is skipped.
 fn c_string(body: &mut Bytes) -> Bytes {
     let end = body.iter().position(|byte| *byte == 0).expect("a NUL ends a string");
     let bytes = body.split_to(end);

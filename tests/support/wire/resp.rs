@@ -1,4 +1,4 @@
-//! Frames RESP2, the protocol of Redis and Valkey.
+//! Framing of RESP2, the protocol of Redis and Valkey.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use tokio::net::TcpStream;
 
 use super::{Request, connection::Side};
 
-/// The length of the request at the beginning of these bytes, if it is whole.
+/// Returns the length of the request at the beginning of these bytes, if it is complete.
 pub(super) fn request_length(bytes: &[u8]) -> Option<usize> {
     assert!(bytes.first().is_none_or(|first| *first == b'*'), "a command is an array");
     answer_length(bytes)
 }
 
-/// The length of the answer at the beginning of these bytes, if it is whole.
+/// Returns the length of the response at the beginning of these bytes, if it is complete.
 pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
     let (line, mut end) = line(bytes)?;
     match bytes[0] {
@@ -33,7 +33,7 @@ pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
     (end <= bytes.len()).then_some(end)
 }
 
-/// What a request says.
+/// Parses a request.
 pub(super) fn request(mut bytes: &[u8]) -> Request {
     let (count, after) = line(bytes).expect("a whole request");
     bytes = &bytes[after..];
@@ -48,7 +48,7 @@ pub(super) fn request(mut bytes: &[u8]) -> Request {
     Request { command, arguments: words, round_trip: 0 }
 }
 
-/// Whether another connection needs the same request before it can be used alike.
+/// Returns whether another connection needs the same request for an identical setup.
 pub(super) fn sets_up(request: &Request) -> bool {
     matches!(request.command.as_str(), "AUTH" | "HELLO" | "SELECT")
 }
@@ -57,12 +57,12 @@ pub(super) fn is_error(answer: &[u8]) -> bool {
     answer.first() == Some(&b'-')
 }
 
-/// The scripts return an array if they refuse.
+/// Returns whether the response is an array, which scripts return if they refuse.
 pub(super) fn is_array(answer: &[u8]) -> bool {
     answer.first() == Some(&b'*')
 }
 
-/// Sends a request on a new connection that is set up by these ones.
+/// Sends a request on a new connection that these requests set up.
 pub(super) async fn exchange(stream: TcpStream, set_up: &[u8], request: &[u8]) -> io::Result<Bytes> {
     let mut server = Side::new(stream);
     let mut rest = set_up;
@@ -75,7 +75,7 @@ pub(super) async fn exchange(stream: TcpStream, set_up: &[u8], request: &[u8]) -
     server.expect(answer_length).await
 }
 
-/// The first line without its first byte, and where the next one begins.
+/// Returns the first line without its first byte, and the position of the next one.
 fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
     Some((&bytes[1..end], end + 2))

@@ -1,4 +1,4 @@
-"""Bugs to plant in the sources, by what they break. The rules are those of docs/internals/protocol.md."""
+"""The mutations of the sources, by the rules of docs/internals/protocol.md that they break."""
 
 from tools.tests.planted.heartbeat import HEARTBEATS
 from tools.tests.planted.operators import AMENDMENTS, LISTS

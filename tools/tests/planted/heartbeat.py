@@ -1,4 +1,4 @@
-"""Bugs in the heartbeat: rules L5 and H."""
+"""Mutations of the heartbeat: rules L5 and H."""
 
 from tools.tests.planted.plant import (
     DYNAMODB_EXPRESSIONS, DYNAMODB_MARK, HEARTBEAT, MARK_LUA, MEMORY, ORDERING, RULES, SETTLE_LUA, SETTLE_SQL, Plant,
@@ -43,7 +43,7 @@ HEARTBEATS = [
     Plant("L5", "DynamoDB revives a claim that others may take over", DYNAMODB_EXPRESSIONS,
           "{lease} <= :lease AND {lease} >= :lapsed \\", "{lease} <= :lease AND {lease} <> :lapsed \\",
           suite("dynamodb", "a_renewal_after_the_lease_and_the_margin_revives_nothing")),
-    # An ordered operation renews its mark in the same write.
+    # An ordered operation renews its order marker in the same write.
     Plant("G2", "a renewal does not renew the entity's mark", ORDERING,
           "holder.lease_until = holder.lease_until.max(now.after(lease));", "let _ = lease;", MEMORY),
     Plant("G2", "a renewal lowers the lease of the entity's mark", ORDERING,

@@ -1,9 +1,9 @@
-"""Bugs in what operators do: rules O1 and O5, formats of records, and lists."""
+"""Mutations of operator actions: rules O1 and O5, record formats, and lists."""
 
 from tools.tests.planted.plant import AMEND_LUA, DYNAMODB_MARK, LISTING, ORDERING, RULES, WRITE_MARK_SQL, Plant, suite
 
 AMENDMENTS = [
-    # O5: the settle of an operator writes record and mark together, as the settle of the holder does.
+    # O5: an operator's settle writes the record and the order marker together, like the holder's.
     Plant("O5", "an operator's settle leaves the mark unchanged", ORDERING,
           "Change::Put(_) | Change::Delete => amended(mark, request, now)?,", "Change::Put(_) | Change::Delete => None,",
           suite("amendments_in_memory", "an_operator_settles_an_ordered_operation_with_its_mark")),
@@ -11,7 +11,7 @@ AMENDMENTS = [
           "ended(mark, &request.key, request.read.owner, Some(*outcome), &order, now)",
           "ended(mark, &request.key, None, Some(*outcome), &order, now)",
           suite("amendments_in_memory", "an_operator_settles_an_ordered_operation_with_its_mark")),
-    Plant("O5", "to forget an operation ends its doubt", ORDERING,
+    Plant("O5", "forgetting an operation ends its doubt", ORDERING,
           "        return Ok(None);\n    };\n    if let Some(mark) = mark.filter",
           "        return Ok(mark.cloned().map(|mark| Mark { holder: None, doubt: Vec::new(), ..mark }));\n    };\n"
           "    if let Some(mark) = mark.filter",
@@ -37,12 +37,12 @@ LISTS = [
     Plant("format", "a record of an unknown version is replaced and replayed", RULES,
           "if version <= NEWEST_KNOWN_VERSION {", "if version <= NEWEST_KNOWN_VERSION + 1 {",
           "stores versions::memory::an_unknown_version_is_refused_and_goes_on_after_a_rollback"),
-    Plant("list", "a standing claim is listed as lapsed", LISTING,
+    Plant("list", "a live claim is listed as lapsed", LISTING,
           "ListedState::Lapsed => record.status == Status::InProgress && has_lapsed,",
           "ListedState::Lapsed => record.status == Status::InProgress,", suite("lists_in_memory", "operations_are_listed_by_their_state")),
     Plant("list", "an expired record is listed", LISTING, "is_in_state && is_old && is_named && !rules::is_expired(record, now)",
           "is_in_state && is_old && is_named", suite("lists_in_memory", "operations_are_listed_by_their_state")),
-    Plant("list", "Redis scans the first primary of a cluster alone", "store/redis/listing.rs",
+    Plant("list", "Redis scans only the first primary of a cluster", "store/redis/listing.rs",
           "0 => next_node.map(|slot| Place { slot, cursor: 0 }),", "0 => next_node.filter(|_| false).map(|slot| Place { slot, cursor: 0 }),",
           suite("lists_in_a_redis_cluster", "pages_have_each_record_and_an_end")),
     Plant("list", "PostgreSQL ends a list after its first page", "store/postgres/listing.rs",

@@ -1,7 +1,7 @@
-"""A bug to plant in the sources: a rule, the bug, its place, and the tests that must fail with it.
+"""A mutation of the sources: a rule, the bug, its place, and the tests that must fail with it.
 
-A place is a file below src/, the text there, which occurs once, and its replacement. Tests are a test binary and filters of
-its tests, as `cargo test` takes them; `lib` are the unit tests.
+The place is a file below src/, a text that occurs once in it, and its replacement. The tests are a test binary and filters of its tests,
+as for `cargo test`. `lib` is the unit tests.
 """
 
 from typing import NamedTuple
@@ -36,10 +36,10 @@ DYNAMODB_EXPRESSIONS = "store/dynamodb/single/expressions.rs"
 COMMITTING = "idempotency/engine/committing.rs"
 HEARTBEAT = "idempotency/engine/heartbeat.rs"
 
-# The memory store decides by the shared rules alone, so the suite finds there whatever is wrong with them.
+# The memory store uses only the shared rules, so the suite finds every bug in them there.
 MEMORY = "lib store::memory::"
 
 
 def suite(store, *checks):
-    """Checks of the conformance suite on a store."""
+    """Returns the tests for these checks of the conformance suite on a store."""
     return " ".join(["stores", *(f"conformance::{store}::{check}" for check in checks)])

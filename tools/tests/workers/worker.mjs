@@ -1,7 +1,7 @@
-// Runs operations with AWS Powertools for TypeScript: one request a line on standard input, its answer on standard output.
+// Runs operations with AWS Powertools for TypeScript: one request per line on standard input, its response on standard output.
 //
-// Requests and answers are JSON. Values of operations (data, results) are JSON texts within it, so that nothing but Powertools
-// reads or writes them. See tests/powertools/worker.rs for what there is.
+// Requests and responses are JSON. Values of operations (data, results) are JSON texts within them, so that only Powertools reads or
+// writes them. tests/powertools/worker.rs sends the requests.
 
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -10,7 +10,7 @@ const require = createRequire(join(process.env.POWERTOOLS_MODULES, 'workers.js')
 const { IdempotencyConfig, makeIdempotent } = require('@aws-lambda-powertools/idempotency');
 const { DynamoDBPersistenceLayer } = require('@aws-lambda-powertools/idempotency/dynamodb');
 const { DynamoDBClient } = require('@aws-sdk/client-dynamodb');
-// Not exported by the package: the function that its keys are made with.
+// The function that computes the package's keys, which the package does not export.
 const { deepSort } = require(
   join(dirname(require.resolve('@aws-lambda-powertools/idempotency')), 'deepSort.js')
 );
@@ -91,7 +91,7 @@ const actions = {
   },
 };
 
-// Not by `node:readline`, which ends a line at U+2028 too.
+// Without `node:readline`, which also ends lines at U+2028.
 let input = '';
 process.stdin.setEncoding('utf8');
 for await (const chunk of process.stdin) {

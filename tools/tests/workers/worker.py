@@ -1,7 +1,7 @@
-"""Runs operations with AWS Powertools for Python: one request a line on standard input, its answer on standard output.
+"""Runs operations with AWS Powertools for Python: one request per line on standard input, its response on standard output.
 
-Requests and answers are JSON. Values of operations (data, results) are JSON texts within it, so that nothing but Powertools
-reads or writes them. See tests/powertools/worker.rs for what there is.
+Requests and responses are JSON. Values of operations (data, results) are JSON texts within them, so that only Powertools reads or
+writes them. tests/powertools/worker.rs sends the requests.
 """
 
 import json
@@ -19,7 +19,7 @@ warnings.simplefilter("ignore")
 
 
 class Context:
-    """The part of a Lambda context that Powertools asks."""
+    """The part of a Lambda context that Powertools uses."""
 
     def __init__(self, remaining):
         self.remaining = remaining
@@ -29,7 +29,7 @@ class Context:
 
 
 class Failed(Exception):
-    """The handler's own error."""
+    """The error of the handler."""
 
 
 class Hasher(DynamoDBPersistenceLayer):
@@ -41,7 +41,7 @@ class Hasher(DynamoDBPersistenceLayer):
 
 
 class Run:
-    """One call of an idempotent function. It may be held while it runs."""
+    """A call of an idempotent function, which may be held while it runs."""
 
     def __init__(self, request):
         self.request = request
@@ -93,7 +93,7 @@ class Run:
     def run(self):
         try:
             answer = {"result": json.dumps(self.call())}
-        except Exception as error:  # whatever it is, the test is told its name
+        except Exception as error:  # the test gets the name of any error
             answer = {"error": type(error).__name__}
         self.entered.set()
         self.answer.put({**answer, "ran": self.ran})
@@ -129,7 +129,7 @@ def main():
                 if request.get("hold"):
                     run.entered.wait()
                     held[request["hold"]] = run
-                    # A call that ended at once was not let in.
+                    # A call that ended without running was refused.
                     answer = {"ran": run.ran} if run.ran else run.answer.get()
                 else:
                     answer = run.answer.get()

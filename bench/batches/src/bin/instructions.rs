@@ -1,8 +1,8 @@
-//! One section of `make instructions`, for callgrind: `instructions SECTION` performs it, and prints for how many records;
+//! Runs one section of `make instructions` for callgrind: `instructions SECTION` prints the number of its records, and
 //! `instructions` alone prints the sections' names.
 //!
-//! What is counted happens in [`counted`], on one thread, with requests that are answered in the process. The library's
-//! clock stands still: else how slow callgrind is would decide how far claims run ahead.
+//! The counted work happens in [`counted`], on one thread, with responses from the process itself. The library's clock
+//! stands still. Otherwise callgrind's slowness would decide how far claims run ahead.
 
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ use tokio::runtime::{Builder, Runtime};
 
 const TABLE: &str = "records";
 
-/// Batches of a section, besides the first, which is not counted.
+/// The number of batches in a section, besides the first, which is not counted.
 const BATCHES: usize = 10;
 
-/// A section: what is done, and with how many records a batch.
+/// A section: its work, and the number of records per batch.
 struct Section {
     name: &'static str,
     work: Work,
@@ -38,15 +38,15 @@ struct Section {
 enum Work {
     /// Claims and completes, up to 25 in a call.
     Batched,
-    /// The same by hand.
+    /// The same, hand-written.
     BatchedByHand,
-    /// Claims and completes, each by a call of its own.
+    /// Claims and completes, each by a separate call.
     Single,
-    /// The same by hand.
+    /// The same, hand-written.
     SingleByHand,
-    /// Key, fingerprint and a claim that is refused at once.
+    /// Key, fingerprint and a claim that is refused immediately.
     Refused,
-    /// Records without bodies; claims and completions are answered at once.
+    /// Records without bodies, whose claims and completions return immediately.
     Scheduling,
 }
 
@@ -74,10 +74,10 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The marker of what callgrind counts.
+/// Marks the work that callgrind counts.
 #[inline(never)]
 fn counted<T>(work: impl FnOnce() -> T) -> T {
-    // Not the last thing it does, or it would be jumped to instead of called.
+    // Not in tail position, or it would be jumped to instead of called.
     std::hint::black_box(work())
 }
 
@@ -116,7 +116,7 @@ fn perform(runtime: &Runtime, work: Work, size: usize) -> Result<()> {
     }
 }
 
-/// Delivers batches of new orders, of which so many fail.
+/// Delivers batches of new orders, of which `failures` fail.
 fn batches(
     runtime: &Runtime,
     size: usize,

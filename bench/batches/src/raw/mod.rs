@@ -1,8 +1,8 @@
-//! The same protection, written by hand on the AWS SDK.
+//! The same protection, hand-written with the AWS SDK.
 //!
-//! A claim is a conditional write with an owner token and a lease; a completion stores the result and is conditional on
-//! the owner. The attributes have the library's names. What the library does beyond that is left out: no fingerprint of
-//! the payload, no attempts, no deadline, no panics, no retries besides the SDK's.
+//! A claim is a conditional write with an owner token and a lease. A completion stores the result and is conditional on
+//! the owner. The attributes have the library's names. The library's other features are left out: no fingerprint of the
+//! payload, no attempts, no deadline, no panics, no retries besides the SDK's.
 
 use std::time::{Duration, SystemTime};
 
@@ -34,7 +34,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of this name.
+    /// Creates the table of this name.
     pub const fn new(client: Client, name: String) -> Self {
         Self { client, name }
     }
@@ -48,7 +48,7 @@ struct Job {
 }
 
 impl Job {
-    /// The message id comes back with the error.
+    /// Decodes a message. The error comes with the message id.
     fn decode(message: SqsMessage) -> Result<Self, (String, BoxError)> {
         let message_id = message.message_id.unwrap_or_default();
         match serde_json::from_str::<Order>(&message.body.unwrap_or_default()) {
@@ -58,7 +58,7 @@ impl Job {
     }
 }
 
-/// The partition key for an order.
+/// Returns the partition key for an order.
 pub fn id(order_id: &str) -> String {
     format!("orders#{}", hex(&Sha256::digest(order_id)))
 }
@@ -75,7 +75,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
 }
 
-/// The time since the Unix epoch.
+/// Returns the time since the Unix epoch.
 fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! By hand: calls of up to 25 PartiQL statements, one chunk of the batch after the other.
+//! Hand-written: calls of up to 25 PartiQL statements, one chunk of the batch after another.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ const CHUNK: usize = 25;
 const CONCURRENCY: usize = 10;
 const CHUNKS_AT_ONCE: usize = 4;
 
-/// The batch in chunks: claim, run, complete.
+/// Processes the batch in chunks: claim, run, complete.
 pub async fn batched(table: &Table, event: SqsEvent) -> SqsBatchResponse {
     let mut failed = Vec::new();
     let mut messages = event.records.into_iter().peekable();
@@ -29,7 +29,7 @@ pub async fn batched(table: &Table, event: SqsEvent) -> SqsBatchResponse {
     response(failed)
 }
 
-/// The same, four chunks at once.
+/// Processes the batch like [`batched`], four chunks at a time.
 pub async fn batched_at_once(table: &Table, event: SqsEvent) -> SqsBatchResponse {
     let mut chunks = Vec::new();
     let mut messages = event.records.into_iter().peekable();
@@ -45,13 +45,13 @@ pub async fn batched_at_once(table: &Table, event: SqsEvent) -> SqsBatchResponse
     response(failed.concat())
 }
 
-/// A claim that is asked for, or held.
+/// A claim that is requested or held.
 struct Claim {
     job: Job,
     owner: String,
 }
 
-/// What a record in the way of a claim means.
+/// The meaning of a blocking record for a claim.
 enum Standing {
     Done,
     Expired,
@@ -62,7 +62,7 @@ enum Standing {
 impl Table {
     async fn process_chunk(&self, messages: impl Iterator<Item = SqsMessage>, failed: &mut Vec<String>) {
         let mut claims = Vec::with_capacity(CHUNK);
-        // No two statements of a call may name the same key: a repeated one is left for its next delivery.
+        // The statements of a call must have different keys. A repeated one is left for its next delivery.
         let mut seen = HashSet::new();
         for message in messages {
             let claim = Job::decode(message).and_then(|job| match owner() {
@@ -95,7 +95,7 @@ impl Table {
         self.release_all(released).await;
     }
 
-    /// Those that were granted.
+    /// Returns the granted claims.
     async fn claim_all(&self, claims: Vec<Claim>, failed: &mut Vec<String>) -> Vec<Claim> {
         let insert = format!(
             r#"INSERT INTO "{}" VALUE {{'id':?,'status':?,'owner':?,'expiration':?,'in_progress_expiration':?}}"#,
@@ -128,7 +128,7 @@ impl Table {
         granted
     }
 
-    /// Looks at the records in the way, and takes over those that may be.
+    /// Reads the blocking records, and takes over those that allow it.
     async fn resolve(&self, conflicts: Vec<Claim>, failed: &mut Vec<String>) -> Vec<Claim> {
         let select = format!(r#"SELECT * FROM "{}" WHERE "id"=?"#, self.name);
         let statements = conflicts.iter().map(|claim| {
@@ -147,7 +147,7 @@ impl Table {
         let mut granted = Vec::new();
         for (claim, answer) in conflicts.into_iter().zip(answers) {
             let item = answer.ok().and_then(|answer| answer.item).unwrap_or_default();
-            // The SDK tries again when an answer is lost; the first try may have been applied.
+            // The SDK retries when a response is lost, and the first try may have been applied.
             if item.get("owner") == Some(&text(&claim.owner)) {
                 granted.push(claim);
                 continue;
@@ -224,7 +224,7 @@ impl Table {
         self.execute(statements).await;
     }
 
-    /// One answer for each statement; the error's code, if the call as a whole did not fail.
+    /// Returns one result per statement, or the error's code if the call as a whole failed.
     async fn execute(
         &self,
         statements: impl IntoIterator<Item = BatchStatementRequestBuilder>,

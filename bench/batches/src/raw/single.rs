@@ -1,4 +1,4 @@
-//! By hand: a call for each claim and each completion.
+//! Hand-written: a call for each claim and each completion.
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
 use aws_sdk_dynamodb::{operation::put_item::PutItemError, types::ReturnValuesOnConditionCheckFailure};
@@ -12,7 +12,7 @@ use crate::order::handle;
 
 const CONCURRENCY: usize = 10;
 
-/// One message after the other.
+/// Processes one message after another.
 pub async fn sequential(table: &Table, event: SqsEvent) -> SqsBatchResponse {
     let mut failed = Vec::new();
     for message in event.records {
@@ -23,7 +23,7 @@ pub async fn sequential(table: &Table, event: SqsEvent) -> SqsBatchResponse {
     response(failed)
 }
 
-/// Ten messages at once.
+/// Processes ten messages at a time.
 pub async fn concurrent(table: &Table, event: SqsEvent) -> SqsBatchResponse {
     let results = stream::iter(event.records).map(|message| table.process(message)).buffer_unordered(CONCURRENCY);
     let failed = results.filter_map(async |result| result.err().map(|(message_id, _)| message_id));
@@ -91,7 +91,7 @@ impl Table {
                 if found("status").is_some_and(|status| status == COMPLETED) {
                     return Ok(Claim::Done);
                 }
-                // The SDK tries again when an answer is lost; the first try may have been applied.
+                // The SDK retries when a response is lost, and the first try may have been applied.
                 let mine = found("owner") == Some(&owner);
                 Ok(if mine { Claim::Granted { owner } } else { Claim::Held })
             }

@@ -1,5 +1,5 @@
-//! The function `orders` by hand on the AWS SDK: a conditional write claims, another one completes. With the environment
-//! variable `WARM` it opens its connection in init.
+//! The function `orders`, hand-written with the AWS SDK: one conditional write claims, and another one completes. With
+//! the environment variable `WARM` it opens its connection in init.
 
 use std::{
     sync::Arc,
@@ -76,7 +76,7 @@ async fn main() -> Result<(), Error> {
 }
 
 impl Tables {
-    /// Opens the connection, by a read of what is not there.
+    /// Opens the connection, by reading a missing item.
     async fn warm_up(&self) -> Result<(), Error> {
         let key = AttributeValue::S("warm".into());
         self.client.get_item().table_name(&self.records).key("id", key).consistent_read(true).send().await?;
@@ -155,7 +155,7 @@ impl Tables {
                 if found("status").is_some_and(|status| status == "COMPLETED") {
                     return Ok(Claim::Done);
                 }
-                // The SDK tries again when an answer is lost; the first try may have been applied.
+                // The SDK retries when a response is lost, and the first try may have been applied.
                 let mine = found("owner") == Some(&owner);
                 Ok(if mine { Claim::Granted { owner } } else { Claim::Held })
             }
@@ -224,7 +224,7 @@ fn id(order_id: &str) -> String {
     format!("orders#{hex}")
 }
 
-/// The time since the Unix epoch.
+/// Returns the time since the Unix epoch.
 fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

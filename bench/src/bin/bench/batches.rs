@@ -1,4 +1,4 @@
-//! Part 1: batches through the library and through code written by hand, against a store.
+//! Part 1: batches through the library and through hand-written code, with a store.
 
 use anyhow::Result;
 use benches::cell::{Cell, Column, Sample, Scenario, Task};

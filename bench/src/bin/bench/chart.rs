@@ -14,19 +14,19 @@ pub(crate) struct Chart {
 /// A line of a chart.
 pub(crate) struct Line {
     pub(crate) name: &'static str,
-    /// The library's lines are solid, those of others dashed.
+    /// Whether it is the library's line. Those are solid, and the others dashed.
     pub(crate) ours: bool,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 330.0;
-/// Where the axes are, from the edges of a chart.
+/// The positions of the axes, from the edges of a chart.
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 170.0;
 const TOP: f64 = 46.0;
 const BOTTOM: f64 = 48.0;
-/// The least distance of two names of lines.
+/// The minimum distance between two names of lines.
 const LABEL: f64 = 17.0;
 
 const STYLE: &str = "<style>
@@ -52,7 +52,7 @@ text { fill: #f0f6fc; }
 </style>
 ";
 
-/// The charts, one below the other.
+/// Returns the charts, one below another.
 pub(crate) fn svg<'a>(charts: impl Iterator<Item = &'a Chart>) -> String {
     let charts: Vec<&Chart> = charts.collect();
     let height = HEIGHT * charts.len() as f64;
@@ -70,7 +70,7 @@ pub(crate) fn svg<'a>(charts: impl Iterator<Item = &'a Chart>) -> String {
     svg
 }
 
-/// A logarithmic scale from values to places.
+/// A logarithmic scale from values to positions.
 struct Scale {
     low: f64,
     high: f64,
@@ -85,7 +85,7 @@ impl Scale {
         Self { low, high: high.max(low + 0.1), from, to }
     }
 
-    /// With its ends moved outwards to 1, 2 or 5 times a power of ten.
+    /// Returns the scale with its ends moved outwards to 1, 2 or 5 times a power of ten.
     fn rounded(mut self) -> Self {
         let marks = || (-40..60).map(mark);
         self.low = marks().filter(|&at| at <= self.low + 1e-9).fold(f64::NEG_INFINITY, f64::max);
@@ -103,7 +103,7 @@ impl Scale {
     }
 }
 
-/// The logarithms of …, 0.1, 0.2, 0.5, 1, 2, 5, 10, …
+/// Returns the logarithms of …, 0.1, 0.2, 0.5, 1, 2, 5, 10, …
 fn mark(i: i32) -> f64 {
     let step = [1.0_f64, 2.0, 5.0][usize::try_from(i.rem_euclid(3)).unwrap_or(0)];
     f64::from(i.div_euclid(3)) + step.log10()
@@ -167,7 +167,7 @@ impl Chart {
         }
     }
 
-    /// The lines' names beside their ends, moved apart where they would cover each other.
+    /// Returns the positions of the lines' names beside their ends, moved apart if they would overlap.
     fn names(&self, y: &Scale) -> Vec<(usize, &'static str, f64)> {
         let end = |line: &Line| line.points.last().map(|point| y.place(point.1));
         let ends = self.lines.iter().enumerate().filter_map(|(i, line)| Some((i, line.name, end(line)?)));

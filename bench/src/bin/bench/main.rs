@@ -1,7 +1,7 @@
 //! `make bench`: measures, prints tables, and writes `docs/internals/benchmark.md` and `docs/internals/benchmark.svg`.
 //!
-//! `bench [--quick] [--write] [batches|one-thread|alone|layer|stores|starts]…`: one round of each, or the named parts only. Then nothing is written,
-//! but for the sections of named parts with `--write`.
+//! `bench [--quick] [--write] [batches|one-thread|alone|layer|stores|starts]…` runs one round of each, or only the
+//! named parts. With named parts nothing is written, except their sections with `--write`.
 
 mod alone;
 mod batches;
@@ -25,7 +25,7 @@ use anyhow::{Result, bail};
 use page::Page;
 use processes::Endpoint;
 
-/// What is measured.
+/// A part of the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Batches,

@@ -1,4 +1,4 @@
-//! Part 2: batches on one thread, with a store that is answered in the process.
+//! Part 2: batches on one thread, with a store that responds in the process.
 
 use anyhow::Result;
 use benches::one_thread::OneThread;

@@ -14,10 +14,10 @@ use crate::{
 const PAGE: &str = "docs/internals/benchmark.md";
 const CHART: &str = "docs/internals/benchmark.svg";
 
-/// What a part of the benchmark gave.
+/// The results of a part of the benchmark.
 pub(crate) struct Section {
     pub(crate) title: &'static str,
-    /// What was measured and how, in Markdown.
+    /// A description of the measurement, in Markdown.
     pub(crate) text: &'static str,
     pub(crate) tables: Vec<Table>,
     pub(crate) targets: Vec<Target>,
@@ -34,7 +34,7 @@ impl Section {
     }
 }
 
-/// All of it.
+/// All sections.
 #[derive(Default)]
 pub(crate) struct Page {
     sections: Vec<Section>,
@@ -49,7 +49,7 @@ impl Page {
         targets::table(self.sections.iter().flat_map(|section| &section.targets))
     }
 
-    /// Tables and targets, on standard output.
+    /// Prints tables and targets to standard output.
     pub(crate) fn print(&self) {
         for table in self.sections.iter().flat_map(|section| &section.tables) {
             print!("{}", table.text());
@@ -57,7 +57,7 @@ impl Page {
         print!("{}", self.targets().text());
     }
 
-    /// The page and its chart, in the repository's `docs`: all of it, or the sections that were measured.
+    /// Writes the page and its chart to the repository's `docs`: all of it, or only the measured sections.
     pub(crate) fn write(&self, complete: bool) -> Result<()> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let charts: Vec<&Chart> = self.sections.iter().flat_map(|section| &section.charts).collect();
@@ -89,7 +89,7 @@ impl Page {
     }
 }
 
-/// What the figures were measured on.
+/// Returns a description of the machine that was used.
 fn machine() -> String {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");

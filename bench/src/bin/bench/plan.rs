@@ -1,20 +1,20 @@
-//! The cells to measure, and how often.
+//! The cells to measure, and their number of rounds.
 
 use benches::cell::{Cell, Column, Scenario};
 
-/// Records in a batch. SQS delivers up to 10,000.
+/// The numbers of records in a batch. SQS delivers up to 10,000.
 pub(crate) const SIZES: [usize; 5] = [1, 10, 100, 1_000, 10_000];
 
-/// What the endpoint waits before it handles a request.
+/// The times that the endpoint waits before it handles a request.
 pub(crate) const LATENCIES_MS: [u64; 2] = [0, 5];
 
-/// How often a cell is measured; 0 for never.
+/// Returns the number of rounds in which a cell is measured, or 0 for never.
 ///
-/// The whole takes a few minutes: what takes long is measured less often, and what takes very long not at all.
+/// A full run takes a few minutes: slow cells are measured less often, and very slow ones not at all.
 const fn rounds(cell: Cell) -> usize {
     let Cell { column, scenario, size, latency_ms } = cell;
     match column {
-        // What is new is in no cache.
+        // New records are in no cache.
         Column::Cached if !matches!(scenario, Scenario::Duplicate) => return 0,
         Column::RawSequential if size * latency_ms as usize > 500 => return 0,
         Column::RawSequential if size > 1_000 && !matches!(scenario, Scenario::New) => return 0,
@@ -33,7 +33,8 @@ const fn rounds(cell: Cell) -> usize {
     }
 }
 
-/// The cells of a round, those that are compared next to each other. A quick run has one round, without the largest size.
+/// Returns the cells of a round, with those to compare next to each other. A quick run has one round, without the
+/// largest size.
 pub(crate) fn round(number: usize, quick: bool) -> Vec<Cell> {
     let mut cells = Vec::new();
     if quick && number > 0 {

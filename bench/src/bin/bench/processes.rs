@@ -1,4 +1,4 @@
-//! The measured processes, and the one that runs the store.
+//! The measured processes, and the process of the store.
 
 use std::{env, path::PathBuf, process::Stdio};
 
@@ -11,12 +11,12 @@ use tokio::{
     process::{Child, Command},
 };
 
-/// The program of this name, which was built with this one.
+/// Returns the program of this name, which was built with this one.
 fn program(name: &str) -> Result<PathBuf> {
     Ok(env::current_exe()?.with_file_name(name))
 }
 
-/// A command with an environment like a function's: nothing of the user's reaches it.
+/// Returns a command with an environment like a function's, without the user's variables.
 pub(crate) fn command(program: PathBuf) -> Command {
     let mut command = Command::new(program);
     command
@@ -29,12 +29,12 @@ pub(crate) fn command(program: PathBuf) -> Command {
     command
 }
 
-/// Runs one of the benchmark's programs; it prints a line of JSON.
+/// Runs one of the benchmark's programs, which prints a line of JSON.
 pub(crate) async fn run<T: DeserializeOwned>(name: &str, arguments: &[String]) -> Result<T> {
     output(name, command(program(name)?).args(arguments)).await
 }
 
-/// The same, for a program that also needs these variables.
+/// Runs a program that also needs these variables.
 pub(crate) async fn run_with<T: DeserializeOwned>(name: &str, arguments: &[String], variables: &[&str]) -> Result<T> {
     let mut command = command(program(name)?);
     for variable in variables {
@@ -49,7 +49,7 @@ async fn output<T: DeserializeOwned>(name: &str, command: &mut Command) -> Resul
     serde_json::from_slice(&output.stdout).with_context(|| format!("what {name} printed"))
 }
 
-/// The store, as a process of its own.
+/// The store, as a separate process.
 pub(crate) struct Endpoint {
     fronts: Vec<Front>,
     tables: Client,
@@ -57,11 +57,11 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// With a front for each latency, the first of which is 0.
+    /// Starts it with a front for each latency, the first of which is 0.
     pub(crate) async fn start(latencies_ms: &[u64]) -> Result<Self> {
         let mut process = command(program("endpoint")?)
             .args(latencies_ms.iter().map(u64::to_string))
-            // It ends with its standard input, also when this process is killed.
+            // It ends with its standard input, even if this process is killed.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -72,7 +72,7 @@ impl Endpoint {
         Ok(Self { fronts, tables, _process: process })
     }
 
-    /// The address of the front with this latency.
+    /// Returns the address of the front with this latency.
     pub(crate) fn url(&self, latency_ms: u64) -> Result<&str> {
         let front = self.fronts.iter().find(|front| front.latency_ms == latency_ms);
         Ok(&front.context("a front for each latency")?.url)

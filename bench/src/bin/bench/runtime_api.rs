@@ -1,4 +1,4 @@
-//! Lambda's Runtime API for one function, as far as a first invocation needs it.
+//! Lambda's Runtime API for one function, as far as the first invocation needs it.
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
 
 use std::{
@@ -26,7 +26,7 @@ use tokio::{
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The Runtime API of one function; it ends when dropped.
+/// The Runtime API of one function. It ends when dropped.
 pub(crate) struct RuntimeApi {
     pub(crate) address: SocketAddr,
     asked: mpsc::UnboundedReceiver<Instant>,
@@ -53,12 +53,12 @@ impl RuntimeApi {
         Ok(Self { address, asked, events, answers, server })
     }
 
-    /// When the function asks for its next event.
+    /// Waits until the function requests its next event, and returns the time of the request.
     pub(crate) async fn asked(&mut self) -> Result<Instant> {
         timeout(TIMEOUT, self.asked.recv()).await?.context("the function's question for an event")
     }
 
-    /// How long the function takes to answer this event, and its answer.
+    /// Sends an event to the function. Returns the time until its response, and the response.
     pub(crate) async fn invoke(&mut self, event: String) -> Result<(Duration, Bytes)> {
         let sent = Instant::now();
         self.events.send(event)?;
@@ -75,7 +75,7 @@ impl Drop for RuntimeApi {
 
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
-        // A function waits for nobody's acknowledgement.
+        // A function does not wait for an acknowledgement.
         let _ = stream.set_nodelay(true);
         let shared = Arc::clone(&shared);
         let service = service_fn(move |request| {

@@ -1,4 +1,4 @@
-//! Part 5: how a function with the library starts, and how large it is, beside one written by hand.
+//! Part 6: the start and the size of a function with the library, compared with a hand-written one.
 
 use std::{fs, path::PathBuf, time::Instant};
 
@@ -14,12 +14,12 @@ use crate::{
 };
 
 const STARTS: usize = 15;
-/// What is started.
+/// A program to start.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Program {
     name: &'static str,
     binary: &'static str,
-    /// Tells the one by hand to open its connection in init.
+    /// Whether the hand-written function opens its connection in init.
     warm: bool,
 }
 
@@ -29,12 +29,12 @@ const BY_HAND: Program = Program { name: "by hand, with a read in init", binary:
 const BY_HAND_COLD: Program = Program { name: "by hand", binary: "raw-orders", warm: false };
 const PROGRAMS: [Program; 4] = [ORDERS, BY_HAND, ORDERS_COLD, BY_HAND_COLD];
 
-/// What one start gave, in milliseconds.
+/// The results of one start, in milliseconds.
 struct Start {
     program: Program,
     to_first_next: f64,
     to_first_answer: f64,
-    /// What the store saw of the first invocation.
+    /// The store's counters for the first invocation.
     invocation: Counts,
 }
 
@@ -94,7 +94,7 @@ pub(crate) async fn measure(endpoint: &Endpoint, quick: bool) -> Result<Section>
     })
 }
 
-/// The program, as a release has it.
+/// Returns the path of the program in the release profile.
 fn release(program: &str) -> Result<PathBuf> {
     let target = std::env::current_exe()?;
     let target = target.parent().and_then(|profile| profile.parent()).context("the target directory")?;
@@ -141,7 +141,7 @@ async fn start(endpoint: &Endpoint, program: Program, number: usize) -> Result<S
     })
 }
 
-/// A batch of one order.
+/// Returns a batch of one order.
 fn event(program: Program, number: usize) -> String {
     let Program { binary, warm, .. } = program;
     let body = format!(

@@ -1,4 +1,4 @@
-//! Part 5: the stores beside the same by hand.
+//! Part 5: the stores, compared with hand-written code.
 
 use anyhow::Result;
 use benches::stores::{Backend, Row, Stores};
@@ -10,10 +10,10 @@ use crate::{
     targets::Target,
 };
 
-/// Each way.
+/// The latency each way.
 pub(crate) const LATENCY_MS: u64 = 1;
 
-/// What the library may add above the code by hand, as a multiple of what it adds on DynamoDB.
+/// The maximum cost of the library above the hand-written code, as a multiple of its cost on DynamoDB.
 const LIMIT: f64 = 1.25;
 
 pub(crate) async fn measure(endpoint: &Endpoint) -> Result<Section> {
@@ -21,7 +21,7 @@ pub(crate) async fn measure(endpoint: &Endpoint) -> Result<Section> {
     for table in ["library", "by_hand"] {
         endpoint.create_table(table, "id").await?;
     }
-    // The endpoint delays requests alone, so by both ways.
+    // The endpoint delays only requests, so by both ways.
     let slow = endpoint.url(2 * LATENCY_MS)?;
     let arguments = [endpoint.url(0)?.to_owned(), slow.to_owned(), LATENCY_MS.to_string()];
     let measured: Stores = processes::run_with("stores", &arguments, &["REDIS_URL", "POSTGRES_URL"]).await?;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// A table. The first columns are headings of rows and stand on the left, the others are figures.
+/// A table. The first columns are row headings and are left-aligned. The others are figures.
 pub(crate) struct Table {
     pub(crate) title: String,
     pub(crate) header: Vec<String>,
@@ -52,7 +52,7 @@ impl Table {
         text
     }
 
-    /// `level` is what its heading begins with, such as `###`.
+    /// Returns the table in Markdown. `level` is the beginning of its heading, such as `###`.
     pub(crate) fn markdown(&self, level: &str) -> String {
         let mut text = format!("{level} {}\n\n", self.title);
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
@@ -69,7 +69,7 @@ impl Table {
     }
 }
 
-/// A figure with three significant digits, or whole where it has more.
+/// Returns a figure with three significant digits, or as a whole number if it has more.
 pub(crate) fn figure(value: f64) -> String {
     match value {
         v if v >= 99.95 => group(v.round()),
@@ -80,14 +80,14 @@ pub(crate) fn figure(value: f64) -> String {
     }
 }
 
-/// What stands where nothing was measured.
+/// The placeholder if nothing was measured.
 pub(crate) const NOTHING: &str = "–";
 
 pub(crate) fn figure_or_nothing(value: Option<f64>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), figure)
 }
 
-/// A whole number, its digits in groups of three.
+/// Returns a whole number with its digits in groups of three.
 pub(crate) fn group(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut grouped = String::with_capacity(digits.len() + 2);
@@ -100,7 +100,7 @@ pub(crate) fn group(value: f64) -> String {
     grouped
 }
 
-/// The value in the middle.
+/// Returns the median.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(f64::total_cmp);

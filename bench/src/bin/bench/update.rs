@@ -1,4 +1,4 @@
-//! Renews some sections of the page.
+//! Updates some sections of the page.
 
 use anyhow::{Context, Result};
 
@@ -11,7 +11,7 @@ pub(crate) fn replace_section(page: &str, title: &str, section: &str) -> Result<
     Ok(format!("{before}\n{section}{after}"))
 }
 
-/// Replaces those rows of the last section's table that are measured anew, and keeps the others.
+/// Replaces the measured rows of the last section's table, and keeps the others.
 pub(crate) fn replace_rows(page: &str, mut table: Table) -> Result<String> {
     let (before, rest) = split_at_section(page, &table.title)?;
     let row = |line: &str| Some(line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").map(str::to_owned).collect());

@@ -1,4 +1,4 @@
-//! The machine's transitions: how it takes each result.
+//! The machine's transitions for each event.
 
 use std::convert::Infallible;
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl<S: Source, T> Machine<'_, S, T> {
-    /// A record has been decoded, and its key found; or not.
+    /// Takes the result of decoding a record and finding its key.
     pub(in crate::batch::processor) fn decoded(&mut self, index: usize, body: S::Body, work: Decoded<T>) {
         let Batch { records, lanes, entities, .. } = &mut self.batch;
         if self.terms.options.dead_letters.is_some() {
@@ -67,7 +67,7 @@ impl<S: Source, T> Machine<'_, S, T> {
         self.batch.decide(index, outcome, None);
     }
 
-    /// Something that was under way has ended, at `now`.
+    /// Takes the event of a call or handler that ended at `now`.
     pub(in crate::batch::processor) fn ended(&mut self, event: Event, now: Timestamp) {
         self.now = now;
         self.calls -= usize::from(!matches!(event, Event::Ran(..) | Event::RanTogether(..)));
@@ -84,7 +84,7 @@ impl<S: Source, T> Machine<'_, S, T> {
             Event::Claimed(answers, withdrawal, begun) => {
                 self.claiming -= answers.len();
                 let took = now.since(begun);
-                // Retries say nothing of how long a call takes.
+                // Retries do not show the duration of a call.
                 if answers.iter().all(|(_, answer)| answer.is_ok()) {
                     self.pace.claimed(took);
                 }
@@ -92,7 +92,7 @@ impl<S: Source, T> Machine<'_, S, T> {
                     Ok(ClaimAnswer::Refused(refusal)) => is_final(refusal),
                     _ => false,
                 };
-                // A store that takes no time, as a local cache does, is faster to claim from.
+                // A store that takes no time, such as a local cache, is faster to claim from.
                 let done = if took.is_zero() { 0 } else { answers.iter().filter(is_done).count() };
                 self.lookups.claimed(answers.len(), done);
                 self.withdrawals.extend(Some(withdrawal).filter(|withdrawal| !withdrawal.is_empty()));
@@ -121,14 +121,14 @@ impl<S: Source, T> Machine<'_, S, T> {
     fn handler_ended(&mut self, records: usize, begun: Timestamp, is_cancelled: bool) {
         self.handlers -= 1;
         self.pace.ended(records, self.now, self.handlers == 0);
-        // A run that was cancelled says nothing of how long others take.
+        // A cancelled run does not show the duration of others.
         if !is_cancelled && self.pace.took(self.now.since(begun)) {
             self.batch.recheck_waits();
         }
     }
 
-    /// The handler of a record has ended, and that may have to be recorded. A failure that nothing recorded later can undo
-    /// blocks what is behind it at once.
+    /// Takes the end of a record's handler, which may have to be recorded. A failure that no recording can undo blocks
+    /// the records behind it immediately.
     fn ran(&mut self, index: usize, end: End<()>) {
         let has_failed = if end.is_due() {
             let has_failed = end.is_release() && !self.batch.may_be_dead_lettered(index);
@@ -177,9 +177,9 @@ impl<S: Source, T> Machine<'_, S, T> {
         self.batch.decide(index, outcome, None);
     }
 
-    /// Whether the record waits for its key (B6): where to fail at once would block those behind it or spend one of few
-    /// tries, if the lease in the way ends while there is time to run, and once. One that waits for its entity may find that
-    /// taken again, and waits on.
+    /// Returns whether the record waits for its key (B6). It does if failing now would block records behind it or use
+    /// up one of few retries, and the other lease ends while there is time to run. It waits only once, unless it waits
+    /// for an entity, which may be taken again.
     fn may_wait(&self, index: usize, refusal: &Refusal) -> bool {
         let Some(lease_until) = refusal.lease_until() else { return false };
         let Batch { records, lanes, entities, .. } = &self.batch;
@@ -197,13 +197,13 @@ impl<S: Source, T> Machine<'_, S, T> {
         let is_waiting = self.waits.remove(index, wait);
         let outcome = match polled {
             Ok(polled) => match wait.polled(polled, self.now) {
-                // It waits on, or is about to be claimed.
+                // It keeps waiting, or is about to be claimed.
                 None => {
                     if is_waiting || wait.step(self.now) != WaitStep::Claim {
                         self.waits.insert(index, wait);
                         self.queues.remove_free(index);
                     }
-                    // Its lease may have been renewed for too long.
+                    // Its lease may have been renewed beyond the time to run.
                     return self.batch.recheck_waits();
                 }
                 Some(refusal) => Ok(self.outcome_of(refusal)),
@@ -214,7 +214,8 @@ impl<S: Source, T> Machine<'_, S, T> {
         self.batch.decide(index, outcome, None);
     }
 
-    /// Records were looked up. What has an outcome is decided by it; a claim decides about all else, as a read grants nothing.
+    /// Takes the results of lookups. Records with an outcome are decided. All others need a claim, because a read
+    /// grants nothing.
     #[cold]
     fn looked_up(&mut self, found: OfEach<Result<Polled, Error>>) {
         let (records, mut done) = (found.len(), 0);
@@ -233,7 +234,7 @@ impl<S: Source, T> Machine<'_, S, T> {
         self.lookups.end(records, done);
     }
 
-    /// The claim was refused for good.
+    /// Decides a record whose claim was refused and is not retried.
     pub(super) fn refuse(&mut self, index: usize, refusal: Refusal) {
         let held_until = refusal.lease_until();
         self.batch.decide(index, Ok(self.outcome_of(refusal)), held_until);
@@ -244,7 +245,7 @@ impl<S: Source, T> Machine<'_, S, T> {
     }
 }
 
-/// Whether the operation has an outcome.
+/// Returns whether the operation has an outcome.
 fn is_final(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::Completed(_) | Refusal::Failed(_) => true,

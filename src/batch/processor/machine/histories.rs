@@ -1,4 +1,4 @@
-//! Plays random histories through the machine: no time passes but that of the history, and nothing is awaited.
+//! Plays random histories through the machine, with simulated time and no awaiting.
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ const HISTORIES: u64 = 5_000;
 const START: Timestamp = Timestamp::from_seconds(2_000_000_000);
 const LEFT: Duration = Duration::from_secs(20);
 
-/// A record of the event: its lane, if it has one, and its key, if it has one.
+/// A record of the event, with its lane and key, if any.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     lane: Option<u8>,
@@ -68,7 +68,7 @@ impl Source for Items {
     }
 }
 
-/// One history: what has been begun and not ended, and what was claimed and neither run nor released.
+/// One history, with the pending events and the claims that were neither run nor released.
 struct History {
     random: fastrand::Rng,
     now: Timestamp,
@@ -78,7 +78,7 @@ struct History {
     running: usize,
     held: HashSet<KeyHash>,
     begun: Vec<usize>,
-    /// Records whose ends the machine was told, and that are recorded if they had to be.
+    /// Records whose ends the machine has received, and that are recorded if they had to be.
     ended: HashSet<usize>,
 }
 
@@ -118,7 +118,7 @@ impl History {
         }
     }
 
-    /// What comes of a call, some time.
+    /// Queues the result of a call.
     fn called(&mut self, action: Action) {
         let event = match action {
             Action::Claim(claims, begun) => {
@@ -182,7 +182,7 @@ impl History {
         self.pending.push(Event::Ran(index, end, self.now));
     }
 
-    /// Tells the machine of something that has ended, whatever it is.
+    /// Passes a random pending event to the machine.
     fn tell(&mut self, machine: &mut Machine<'_, Items, ()>) {
         let event = self.pending.swap_remove(self.random.usize(..self.pending.len()));
         match &event {

@@ -1,5 +1,5 @@
-//! The course of one batch, as a machine without time and calls of its own: it is told what happened, and says what to
-//! begin next. The order of what happens is [`Machine::turn`].
+//! The course of one batch, as a machine without time or calls. It takes events and returns the next step.
+//! [`Machine::turn`] defines their order.
 
 use std::{
     collections::HashMap,
@@ -35,13 +35,14 @@ mod events;
 #[cfg(test)]
 mod histories;
 
-/// For how long the runtime may be without a turn when another handler is about to begin: that one may block its thread.
+/// The maximum time without a turn of the runtime when another handler, which may block its thread, is about to begin.
 const MAX_TIME_WITHOUT_TURN: Duration = Duration::from_millis(2);
 
-/// With less a handler would be cancelled before it begins: no clock here counts less than a millisecond.
+/// With less time a handler would be cancelled before it begins, because clocks here have a resolution of a
+/// millisecond.
 const SHORTEST_RUN: Duration = Duration::from_millis(1);
 
-/// A key's hash is as good as random already: its last bytes will do.
+/// A hasher that uses the last bytes of a key's hash, which is already uniformly distributed.
 #[derive(Default)]
 struct TruncatingHasher(u64);
 
@@ -70,22 +71,22 @@ pub(super) struct Machine<'a, S: Source, T> {
     settling: Settling,
     pace: Pace,
     lookups: Lookups,
-    /// The time of this turn: what is due and what is waited for must be told apart by one reading of the clock.
+    /// The time of this turn. Due work and waits must be separated by a single reading of the clock.
     now: Timestamp,
-    /// Nothing more begins.
+    /// Whether nothing more begins.
     is_stopped: bool,
-    /// When the runtime had its last turn, and whether it gets one before another handler begins: calls to the store
-    /// proceed in its turns only.
+    /// The time of the runtime's last turn, and whether it gets one before another handler begins. Store calls proceed
+    /// only in its turns.
     last_turn: Timestamp,
     owes_turn: bool,
-    /// Whether no handler has begun since that turn.
+    /// Whether no handler has begun since the last turn.
     is_turn_fresh: bool,
-    /// Claims that nobody acts on.
+    /// Granted claims that are not used.
     withdrawals: Vec<Withdrawal>,
-    /// Handlers that run, and calls of all other kinds.
+    /// The running handlers, and the pending calls of all other kinds.
     handlers: usize,
     calls: usize,
-    /// Records whose claims are being made.
+    /// The number of records in pending claim calls.
     claiming: usize,
 }
 
@@ -123,19 +124,19 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         }
     }
 
-    /// What to do next, at `now`. In this order:
+    /// Returns the next step at `now`, in this order:
     ///
-    /// 1. waits that are over end, and when no further record could end before the stop point, nothing more begins (B5);
-    /// 2. what can no longer run is given up, and its claims are released;
-    /// 3. what no retry can help is dead-lettered;
-    /// 4. outcomes that fill a call are recorded;
-    /// 5. records that wait for their keys are polled (B6);
-    /// 6. records are decoded and claimed, as far ahead as they may be (B12);
-    /// 7. while many turn out to be done, those behind them are looked up (B12);
-    /// 8. whatever has ended is heard of, unless what is under way `is_quiet`;
-    /// 9. a handler begins, after outcomes that wait and the runtime had their turn: it may block its thread;
-    /// 10. with nothing left to begin, the outcomes that are due are recorded by one call;
-    /// 11. and then there is only to wait.
+    /// 1. Ends waits that are over. If no further record could end before the stop point, nothing more begins (B5).
+    /// 2. Gives up records that can no longer run, and releases their claims.
+    /// 3. Dead-letters records that no retry can help.
+    /// 4. Records outcomes that fill a call.
+    /// 5. Polls the keys of waiting records (B6).
+    /// 6. Decodes and claims records, as far ahead as allowed (B12).
+    /// 7. While many turn out to be done, looks up the records behind them (B12).
+    /// 8. Takes the results of pending calls, unless they are known to have none (`is_quiet`).
+    /// 9. Begins a handler, after waiting outcomes and the runtime had their turn, because it may block its thread.
+    /// 10. With nothing left to begin, records the due outcomes in one call.
+    /// 11. Waits.
     pub(super) fn turn(&mut self, now: Timestamp, is_quiet: bool) -> Step<S, T> {
         self.now = now;
         self.is_stopped |= !self.pace.in_time(now);
@@ -157,15 +158,15 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         step
     }
 
-    /// 2. What can no longer run is everything once nothing more begins; before that it is what a failure blocks, and
-    ///    what waits in vain.
+    /// 2. Gives up all records once nothing more begins. Before that, gives up records that a failure blocks and waits
+    ///    that have become pointless.
     fn give_up(&mut self) -> Option<Action> {
         let mut claims = Vec::new();
         if self.is_stopped {
             self.end_waits(|_, _, _| true);
             claims.extend(self.queues.take_unbegun().filter_map(|index| self.batch.records.give_up(index)));
         }
-        // To decide one may block more, so they are looked for anew each time.
+        // Deciding one may block more, so the search is repeated.
         while self.batch.take_recheck() {
             self.end_waits(Self::waits_in_vain);
             self.batch.skip_blocked_dead_letters();
@@ -179,7 +180,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         Some(Action::Release(claims))
     }
 
-    /// Ends the waits of which `is_over` holds.
+    /// Ends the waits for which `is_over` returns `true`.
     fn end_waits(&mut self, is_over: impl Fn(&Self, usize, &LeaseWait) -> bool) {
         for index in self.waits.indices().chain(self.queues.waiting_for_claims()).collect::<Vec<_>>() {
             let wait = self.batch.records.wait_of(index).filter(|wait| is_over(self, index, wait));
@@ -193,7 +194,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         }
     }
 
-    /// Whether the record can no longer run when its key is free, or its outcome no longer changes the answer (B6).
+    /// Returns whether the record can no longer run when its key becomes free, or its outcome no longer changes the
+    /// response (B6).
     fn waits_in_vain(&self, index: usize, wait: &LeaseWait) -> bool {
         self.batch.lanes.is_blocked(index)
             || self.batch.is_answer_fixed(index)
@@ -208,7 +210,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         }
     }
 
-    /// 1. Waits that are over end: with another claim, if the key is free.
+    /// 1. Ends waits that are over, with another claim if the key is free.
     fn end_waits_that_are_over(&mut self) {
         while let Some(index) = self.waits.next_end(self.now) {
             let Some(wait) = self.batch.records.wait_of(index) else { break };
@@ -222,7 +224,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         }
     }
 
-    /// 5. Of those that wait the records are polled.
+    /// 5. Polls the keys of waiting records.
     fn poll(&mut self) -> Option<Action> {
         let polled = self.waits.start_poll(self.now);
         let candidates = self.candidates(polled);
@@ -233,13 +235,14 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         records.into_iter().filter_map(|index| Some((index, self.batch.next_candidate(index)?))).collect()
     }
 
-    /// Returns whether records are looked up before they are claimed: where claims wait for handlers, and many records are done.
+    /// Returns whether records are looked up before they are claimed: if claims wait for handlers, and many records are
+    /// done.
     fn looks_up(&self) -> bool {
         let Batch { lanes, entities, .. } = &self.batch;
         self.lookups.are_on() && self.pace.limits_claims() && !entities.are_any() && !lanes.are_halted()
     }
 
-    /// 7. Decodes a record, or looks up those that are decoded.
+    /// 7. Decodes a record, or looks up decoded records.
     #[cold]
     fn look_up(&mut self) -> Option<Step<S, T>> {
         let chunk = self.pace.chunk();
@@ -257,7 +260,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         (!candidates.is_empty()).then_some(Step::Call(Action::LookUp(candidates)))
     }
 
-    /// 6. Decodes a record, or claims those that are decoded.
+    /// 6. Decodes a record, or claims decoded records.
     fn claim(&mut self) -> Option<Step<S, T>> {
         if self.is_stopped {
             return None;
@@ -287,7 +290,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         (!candidates.is_empty()).then_some(Step::Call(Action::Claim(candidates, self.now)))
     }
 
-    /// 9. A handler begins, after what must not wait for it.
+    /// 9. Begins a handler, after calls that must not wait for it.
     fn begin(&mut self) -> Option<Step<S, T>> {
         if self.is_stopped || !self.pace.has_free_slot(self.handlers) || !self.queues.can_begin(&self.batch.lanes) {
             return None;
@@ -296,7 +299,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
             self.owes_turn = true;
             return Some(Step::Call(call));
         }
-        // What is polled in the turn itself may take long too.
+        // Work polled in the turn itself may also take long.
         let is_stale = !self.is_turn_fresh && self.now.since(self.last_turn) > MAX_TIME_WITHOUT_TURN;
         if self.calls > 0 && (self.owes_turn || is_stale) {
             return Some(Step::Yield);
@@ -313,8 +316,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         Some(if is_alone { Step::Begin(run, bounds) } else { self.begin_together(run, bounds) })
     }
 
-    /// Those that go together go first: a crash would leave the claims of many that never began. What took over has lost an
-    /// outcome before.
+    /// Returns the next record to begin. Records that share a call go first, because a crash would leave many claims
+    /// that never began. A record that took over has already lost an outcome.
     fn next_ready(&self) -> Option<usize> {
         let lanes = &self.batch.lanes;
         let together = || self.queues.find_ready(lanes, |index| !self.is_alone(index));
@@ -322,15 +325,15 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         first.or_else(|| self.queues.find_ready(lanes, |_| true))
     }
 
-    /// Whether the record is handed over by itself, although the handler takes several: it is probed before it runs, or cut
-    /// off earlier than others, or would spend its last delivery behind one that fails in the same call (B11).
+    /// Returns whether the record runs alone although the handler takes several, because it is probed first, is
+    /// cancelled earlier than others, or would use up its last delivery behind a failure in the same call (B11).
     fn is_alone(&self, index: usize) -> bool {
         let is_probed = self.terms.probes && self.batch.records.claim_of(index).is_some_and(Claim::took_over);
         let may_not_be_reached = self.terms.takes_consecutive && self.batch.is_last_in_order(index);
         is_probed || may_not_be_reached || self.stop_of(index) < self.window.stop
     }
 
-    /// Hands over together with this record what may begin too.
+    /// Begins this record together with others that may begin.
     #[inline(never)]
     fn begin_together(&mut self, first: Run<T>, bounds: Bounds) -> Step<S, T> {
         let mut together = vec![first];
@@ -343,8 +346,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         Step::BeginTogether(together, bounds)
     }
 
-    /// The next record that begins together with these: one whose turn it is or, if the handler takes consecutive ones, one
-    /// behind them in a lane.
+    /// Returns the next record that begins together with these: one whose turn it is or, if the handler takes
+    /// consecutive ones, one behind them in a lane.
     fn next_together(&self, together: &[Run<T>]) -> Option<usize> {
         let lanes = &self.batch.lanes;
         let is_among = |index: usize| together.iter().any(|run| run.index == index);
@@ -352,8 +355,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         self.queues.find(|index| (lanes.may_start(index) || follows(index)) && !self.is_alone(index))
     }
 
-    /// When the record's handler is cancelled: at the stop point. On its last delivery one that hangs would take those behind
-    /// it along to the dead-letter queue, so it is cancelled earlier (B11).
+    /// Returns the time at which the record's handler is cancelled, usually the stop point. On its last delivery it is
+    /// cancelled earlier, because a handler that hangs would take the records behind it to the dead-letter queue (B11).
     fn stop_of(&self, index: usize) -> Timestamp {
         if !self.batch.may_be_dead_lettered(index) || !self.batch.lanes.has_followers(index) {
             return self.window.stop;
@@ -363,19 +366,19 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         self.now.after(longest).min(self.window.stop)
     }
 
-    /// 10. Whatever ends at the same time shares one call: nothing is waited for but a turn of the runtime.
+    /// 10. Records the due outcomes in one call. Outcomes wait for each other only during one turn of the runtime.
     fn settle(&mut self) -> Option<Step<S, T>> {
-        // Once nothing more begins there is no time to wait for a call that is under way.
+        // Once nothing more begins, there is no time to wait for a pending call.
         if !self.settling.is_due() || self.settling.waits_for_a_call() && !self.is_stopped {
             return None;
         }
         Some(self.settling.call_after_a_turn().map_or(Step::Yield, Step::Call))
     }
 
-    /// 11. With nothing under way and nothing to wait for, nothing more can begin.
+    /// 11. Waits. If nothing is pending or waiting, nothing more can begin.
     fn wait(&mut self) -> Step<S, T> {
         let is_under_way = self.calls > 0 || self.handlers > 0;
-        // At the stop point what is at hand must not wait for what is under way.
+        // At the stop point, available work must not wait for pending calls.
         let is_at_hand = self.settling.is_due() || self.queues.any_ready();
         let wakes_at = self.waits.wakes_at();
         let may_be_late = is_under_way && is_at_hand || wakes_at.is_some();
@@ -390,19 +393,19 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         }
     }
 
-    /// The runtime had its turn.
+    /// Notes a turn of the runtime.
     pub(super) fn had_turn(&mut self, now: Timestamp) {
         self.last_turn = now;
         self.owes_turn = false;
         self.is_turn_fresh = true;
     }
 
-    /// What is under way has been polled for this long.
+    /// Notes that the pending calls have been polled for this long.
     pub(super) fn polled(&mut self, took: Duration, is_first_of_handler: bool) {
         self.pace.polled(took, is_first_of_handler);
     }
 
-    /// One report for each record, in the order of the event.
+    /// Returns one report for each record, in the order of the event.
     pub(super) fn into_reports(self) -> Vec<RecordReport> {
         self.batch.into_reports()
     }

@@ -1,8 +1,8 @@
-//! The key and the value of a record.
+//! The key and value of a Kafka record.
 
 use std::fmt;
 
-/// The key and the value of a record, for decoders of values that are not JSON.
+/// The key and value of a record, for decoders of values that are not JSON.
 ///
 /// An example for the framing of Confluent's serializers, with Avro or Protobuf in key and value:
 ///
@@ -14,7 +14,7 @@ use std::fmt;
 /// # struct Registry;
 /// # impl Registry { fn schema(&self, _: u32) -> Option<&()> { None } }
 /// # fn avro(_: &(), _: &[u8]) -> Result<Order, BoxError> { Ok(Order) }
-/// /// The schema's id and the payload. <https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format>
+/// /// Returns the schema id and the payload. <https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format>
 /// fn unframed(bytes: &[u8]) -> Result<(u32, &[u8]), BoxError> {
 ///     let Some(([0, id @ ..], payload)) = bytes.split_first_chunk::<5>() else {
 ///         return Err("the value is not framed".into());
@@ -26,11 +26,11 @@ use std::fmt;
 ///     Ok(())
 /// }
 ///
-/// let registry = Registry; // what is registered, read in init
+/// let registry = Registry; // the registered schemas, read in init
 /// let decode = move |_: &RecordInfo, message: &KafkaMessage| {
 ///     let Some(value) = message.value() else { return Ok(None) };
 ///     let (id, payload) = unframed(value)?;
-///     // Registered since then: it is there in the next delivery.
+///     // Registered since then, and available in the next delivery.
 ///     let schema = registry.schema(id).ok_or("the schema is not known").transient()?;
 ///     avro(schema, payload).map(Some)
 /// };

@@ -1,4 +1,4 @@
-//! Kafka, in Amazon MSK and self-managed.
+//! Kafka topics of Amazon MSK or self-managed clusters as a source.
 
 use std::{
     borrow::Cow,
@@ -31,11 +31,12 @@ use crate::{
     key::selector::Key,
 };
 
-/// Records of Kafka topics, in the order of their partitions. Partitions run side by side.
+/// Records of Kafka topics, in the order of their partitions. Partitions run concurrently.
 ///
-/// A record's id is its topic, partition and offset, and its timestamp, as in `orders-0-100@1595035749700`, within the
-/// cluster. The timestamp tells the records of a topic that was created anew from those that had their offsets before. Its attributes are `topic`,
-/// `partition`, `offset`, `timestamp` (milliseconds), `keyBase64` (the key's bytes) and, if these are UTF-8, `key`. A record without a value, a tombstone, has the body `null`.
+/// A record's id consists of its topic, partition, offset and timestamp, as in `orders-0-100@1595035749700`, and is
+/// unique within the cluster. The timestamp distinguishes the records of a recreated topic from earlier ones with the
+/// same offsets. The attributes are `topic`, `partition`, `offset`, `timestamp` (milliseconds), `keyBase64` (the key's
+/// bytes) and, if these are UTF-8, `key`. A record without a value, a tombstone, has the body `null`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kafka;
 
@@ -57,7 +58,7 @@ pub struct KafkaEvent {
 #[doc(hidden)]
 #[derive(Deserialize)]
 pub struct KafkaRecord {
-    /// The name of its partition in the event, and the cluster; known when the event is taken apart.
+    /// The name of its partition in the event, and the cluster. Set when the event is split.
     #[serde(skip)]
     place: Option<Arc<Place>>,
     #[serde(default)]
@@ -74,13 +75,13 @@ pub struct KafkaRecord {
     headers: Option<Vec<BTreeMap<String, HeaderValue>>>,
 }
 
-/// What a header holds.
+/// The value of a header.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum HeaderValue {
-    /// Signed, as Java has them.
+    /// Signed bytes, as in Java.
     Bytes(Vec<i16>),
-    /// None, in whatever way that is said.
+    /// No value, in any notation.
     Nothing(de::IgnoredAny),
 }
 
@@ -89,18 +90,18 @@ struct Place {
     cluster: Option<String>,
 }
 
-/// The answer to a batch of Kafka records.
+/// The response to a batch of Kafka records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct KafkaResponse {
-    /// The records that failed. Lambda goes on from the first one of each partition.
+    /// The records that failed. Lambda resumes from the first one of each partition.
     /// <https://docs.aws.amazon.com/lambda/latest/dg/kafka-retry-configurations.html>
     #[serde(serialize_with = "failures")]
     pub batch_item_failures: Vec<KafkaIdentifier>,
 }
 
-/// The place of a record in a cluster.
+/// The position of a record in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[non_exhaustive]
 pub struct KafkaIdentifier {
@@ -117,7 +118,7 @@ impl KafkaIdentifier {
     }
 }
 
-/// The partitions of an event, in its order.
+/// Deserializes the partitions of an event, in its order.
 fn partitions<'de, D: Deserializer<'de>, R: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<(String, Vec<R>)>, D::Error> {
@@ -142,13 +143,14 @@ fn partitions<'de, D: Deserializer<'de>, R: Deserialize<'de>>(
     deserializer.deserialize_map(Partitions(PhantomData))
 }
 
-/// Partitions have no order among each other. Taken in turn, none of them waits until others are done.
+/// Interleaves the records of partitions, which have no order among each other, so that none waits until others are
+/// done.
 fn in_turn<R>(mut records: Vec<(usize, R)>) -> Vec<R> {
     records.sort_by_key(|(i, _)| *i);
     records.into_iter().map(|(_, record)| record).collect()
 }
 
-/// The records of an event, in the order of [`Source::split`].
+/// Returns the records of an event, in the order of [`Source::split`].
 fn json_records(event: &RawValue) -> serde_json::Result<Vec<Box<RawValue>>> {
     #[derive(Deserialize)]
     struct Event {
@@ -208,7 +210,7 @@ impl Source for Kafka {
 
     fn open(&self, record: KafkaRecord) -> (RecordInfo, KafkaMessage) {
         let KafkaRecord { place, topic, partition, offset, timestamp, key, value, headers } = record;
-        // A topic that was created anew begins at offset 0 again.
+        // A recreated topic begins at offset 0 again.
         let id = match timestamp {
             Some(timestamp) => format!("{topic}-{partition}-{offset}@{timestamp}"),
             None => format!("{topic}-{partition}-{offset}"),
@@ -253,34 +255,36 @@ impl Source for Kafka {
     }
 }
 
-/// The servers of a self-managed cluster, which Lambda may list in another order another time.
+/// Sorts the servers of a self-managed cluster, because Lambda may list them in any order.
 fn sorted(servers: &str) -> String {
     let mut servers: Vec<&str> = servers.split(',').map(str::trim).collect();
     servers.sort_unstable();
     servers.join(",")
 }
 
-/// Whether the record is where the event says: the answer names it by that, in these very letters.
+/// Returns whether the record belongs to this partition of the event, whose exact name the response must contain.
 fn is_in(record: &KafkaRecord, partition: &str) -> bool {
     let number = partition.strip_prefix(&*record.topic).and_then(|rest| rest.strip_prefix('-'));
     !record.topic.is_empty() && number.is_some_and(|number| number == record.partition.to_string())
 }
 
-/// A header's bytes.
+/// Returns a header's bytes.
 fn unsigned(bytes: &[i16]) -> Option<Vec<u8>> {
     bytes.iter().map(|byte| u8::try_from(byte.rem_euclid(256)).ok()).collect()
 }
 
 impl Idempotency {
-    /// A service for Kafka topics: `handler` for each record, once for each `key`. The value is JSON; a tombstone is `null`.
+    /// Makes a service for Kafka topics, which runs `handler` for each record, once per `key`. The value is JSON, and a
+    /// tombstone is `null`.
     ///
-    /// The event source mapping must be in provisioned mode, with `FunctionResponseTypes: [ReportBatchItemFailures]`:
-    /// otherwise Lambda takes no partial answer from Kafka, and would go on behind the records that failed. Without it choose
-    /// [`FullBatchFailure::Error`](crate::batch::FullBatchFailure::Error) and a batch size of 1.
+    /// The event source mapping must be in provisioned mode, with `FunctionResponseTypes: [ReportBatchItemFailures]`.
+    /// Otherwise Lambda supports no partial response for Kafka, and would resume behind the failed records. Without
+    /// provisioned mode, use [`FullBatchFailure::Error`](crate::batch::FullBatchFailure::Error) and a batch size of 1.
     ///
-    /// **The event source mapping must be in the consumption mode `Stream`**, the default. In the mode `Queue` several pollers read
-    /// a partition side by side, in no order, and Kafka counts the deliveries of each record. Here a record that fails blocks those
-    /// behind it in its partition, which then spend deliveries as well, until Kafka gives them up.
+    /// **The event source mapping must be in the consumption mode `Stream`**, the default. In the mode `Queue`, several
+    /// pollers read a partition concurrently and without order, and Kafka counts the deliveries of each record. A
+    /// record that fails would block those behind it in its partition, which would also use up deliveries until Kafka
+    /// gives them up.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {

@@ -1,4 +1,4 @@
-//! When SQS delivers again what failed.
+//! Sets the visibility timeout of failed SQS messages.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -15,32 +15,35 @@ use crate::{
     idempotency::{outcome::OutcomeKind, verdict::Verdict},
 };
 
-/// The most that one call takes.
+/// The maximum number of entries in one call.
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ChangeMessageVisibilityBatch.html>
 const ENTRIES: usize = 10;
 
-/// How many calls are made at once.
+/// The maximum number of concurrent calls.
 const CALLS: usize = 10;
 
-/// SQS hides a message for at most twelve hours from its receipt; an invocation has taken at most a quarter of one.
+/// The maximum delay. SQS hides a message for at most twelve hours from its receipt, of which an invocation has taken
+/// at most a quarter of an hour.
 const MAX_DELAY: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
 
-/// Sets when SQS delivers again what failed, by its visibility timeout:
+/// A [`Redelivery`] that sets the time at which SQS delivers failed messages again, by their visibility timeout:
 ///
-/// * what failed for now, or met a store in trouble: after a random part of `base` × 2^(receive count), at most
-///   [`longest`](Self::longest), so that what failed together does not come back together;
-/// * what may have taken effect (unknown failures, panics, cut-offs), and keeps its claim: not before that has ended;
-/// * whatever else has its key held, by somebody else or by a claim that could not be settled: a second after that lease and
-///   the margin have ended;
-/// * a message whose envelope holds several records: with the one that is delayed longest;
-/// * what was blocked by a failure in a FIFO queue: with the message that failed. By
-///   [`OnFailure::StopBatch`](crate::batch::OnFailure::StopBatch) that may be any message that failed, so those of other groups
-///   are redelivered with the last of them; they keep the queue's timeout if one of them does.
+/// * Transient failures and store errors: after a random part of `base` × 2^(receive count), at most
+///   [`longest`](Self::longest), so that messages that failed together are not redelivered together.
+/// * Messages that may have taken effect (unknown failures, panics, cancellations) and keep their claims: not before
+///   the claim has ended.
+/// * Messages whose key is held otherwise, by another delivery or by a claim that could not be settled: one second
+///   after the end of that lease and the margin.
+/// * A message whose envelope contains several records: with the record that is delayed longest.
+/// * Messages blocked by a failure in a FIFO queue: with the message that failed. With
+///   [`OnFailure::StopBatch`](crate::batch::OnFailure::StopBatch) that may be any failed message, so the messages of
+///   other groups are redelivered with the last of them. They keep the queue's timeout if one of the failed messages
+///   does.
 ///
-/// All else keeps the queue's timeout: what was not started, and what fails for good.
+/// All other messages keep the queue's timeout: those that did not start, and those that failed permanently.
 ///
-/// It needs the permission `sqs:ChangeMessageVisibility` on the queue, and makes one call for ten messages. A call that fails
-/// is logged, and those messages keep the queue's timeout.
+/// It needs the permission `sqs:ChangeMessageVisibility` on the queue, and makes one call per ten messages. If a call
+/// fails, that is logged, and its messages keep the queue's timeout.
 ///
 /// ```no_run
 /// # async fn example(config: &aws_config::SdkConfig) {
@@ -59,7 +62,7 @@ pub struct VisibilityBackoff {
     longest: Duration,
 }
 
-/// How long a message shall stay hidden.
+/// A new visibility timeout of a message.
 #[derive(Debug, PartialEq, Eq)]
 struct Change {
     receipt: String,
@@ -67,31 +70,31 @@ struct Change {
 }
 
 impl VisibilityBackoff {
-    /// With a base of 5 s and at most 15 minutes.
+    /// Creates a backoff with a base of 5 s and a maximum of 15 minutes.
     pub fn new(client: Client) -> Self {
         Self { client, base: Duration::from_secs(5), longest: Duration::from_secs(900) }
     }
 
-    /// What is doubled with each delivery. Default: 5 s.
+    /// Sets the base, which is doubled with each delivery. Default: 5 s.
     #[must_use]
     pub fn base(mut self, base: Duration) -> Self {
         self.base = base;
         self
     }
 
-    /// The most that a failure is delayed by. Default: 15 minutes. A lease is waited for even if it takes longer.
+    /// Sets the maximum delay of a failure. Default: 15 minutes. A longer lease is still waited for.
     #[must_use]
     pub fn longest(mut self, longest: Duration) -> Self {
         self.longest = longest;
         self
     }
 
-    /// A random part of a time that doubles with each delivery.
+    /// Returns a random part of a time that doubles with each delivery.
     fn jittered(&self, receive_count: u32) -> Duration {
         Backoff::new(self.base, self.longest).after(receive_count).next()
     }
 
-    /// The new visibility timeout of a message; `None` if the queue's timeout is right.
+    /// Returns the new visibility timeout of a message, or `None` to keep the queue's timeout.
     fn delay(&self, report: &RecordReport, now: Timestamp) -> Option<Duration> {
         let held = report.held_until.map(|until| until.since(now) + Duration::from_secs(1));
         let backoff = || self.jittered(report.record.receive_count());
@@ -100,13 +103,13 @@ impl VisibilityBackoff {
                 Some(held.unwrap_or_default().max(backoff()))
             }
             Err(ErrorKind::Throttled | ErrorKind::Timeout | ErrorKind::Unavailable) => Some(backoff()),
-            // Sooner it would only find its key in progress.
+            // An earlier delivery would only find its key in progress.
             _ => held,
         };
         delay.map(|delay| delay.min(MAX_DELAY))
     }
 
-    /// The changes to make, by queue.
+    /// Returns the changes to make, by queue.
     fn changes(&self, failed: &[RecordReport], now: Timestamp) -> HashMap<String, Vec<Change>> {
         let group = |report: &RecordReport| report.record.attribute("MessageGroupId").map(str::to_owned);
         let is_skipped = |report: &RecordReport| report.outcome == Ok(OutcomeKind::Skipped);
@@ -114,12 +117,13 @@ impl VisibilityBackoff {
         let failures = || failed.iter().zip(&delays).filter(|(report, _)| !is_skipped(report));
         let mut of_groups: HashMap<_, _> = failures().map(|(report, delay)| (group(report), *delay)).collect();
         let mut of_keys = HashMap::new();
-        // It is not known which of them has stopped the batch, nor how long the queue's timeout is.
+        // Neither the message that stopped the batch nor the queue's timeout is known.
         let of_all: Option<Vec<_>> = failures().map(|(_, delay)| *delay).collect();
         let longest = of_all.and_then(|delays| delays.into_iter().max());
         let mut changes: HashMap<String, Vec<_>> = HashMap::new();
         for (report, delay) in failed.iter().zip(&delays) {
-            // Where nothing of its group has failed, it waited for the outcome of one with its key, or the batch was stopped.
+            // If nothing in its group failed, it waited for the outcome of a record with its key, or the batch was
+            // stopped.
             let elsewhere = || report.key.and_then(|key| of_keys.get(&key).copied()).unwrap_or(longest);
             let delay =
                 if is_skipped(report) { *of_groups.entry(group(report)).or_insert_with(elsewhere) } else { *delay };
@@ -171,7 +175,7 @@ impl Redelivery for VisibilityBackoff {
     }
 }
 
-/// One call for as many messages of a queue as it takes.
+/// Splits the changes of each queue into calls.
 fn calls(changes: HashMap<String, Vec<Change>>) -> Vec<(String, Vec<Change>)> {
     let mut calls = Vec::new();
     for (queue, mut changes) in changes {
@@ -183,7 +187,7 @@ fn calls(changes: HashMap<String, Vec<Change>>) -> Vec<(String, Vec<Change>)> {
     calls
 }
 
-/// In whole seconds, rounded up.
+/// Returns the delay in whole seconds, rounded up.
 fn seconds(delay: Duration) -> i32 {
     let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
     i32::try_from(seconds).unwrap_or(i32::MAX)

@@ -1,4 +1,4 @@
-//! A dead-letter queue whose messages say what went wrong.
+//! Sends dead letters to an SQS queue, with the reasons for their failures.
 
 use std::collections::BTreeMap;
 
@@ -18,23 +18,23 @@ use crate::{
     record::digits,
 };
 
-/// The most attributes that a message can have.
+/// The maximum number of attributes of a message.
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html>
 const MAX_ATTRIBUTES: usize = 10;
 
-/// How much of an error's text is sent along, in characters.
+/// The maximum length of an error's text in characters.
 const MAX_ERROR_CHARS: usize = 1_000;
 
-/// Sends records that no retry can help to an SQS queue, from any source, with what went wrong.
+/// A [`DeadLetters`] that sends records from any source to an SQS queue, with the reasons for their failures.
 ///
-/// The body is the record's own; one that is not text is sent in base64. These attributes say the rest, beside as many of the
-/// sender's as there is room for: `lambda-once.reason` (a name as in the log's field `outcome`), `lambda-once.error` (its text, at
-/// most 1,000 characters), `lambda-once.key` (the hash under which the record of the operation is stored),
-/// `lambda-once.message-id`, `lambda-once.source`, and `lambda-once.encoding` where the body is in `base64`.
-/// In a FIFO queue a message keeps its group, and is sent once however often that is tried within five minutes, unless it has
-/// neither an id nor a key.
+/// The body is that of the record, in base64 if it is not text. These attributes are added, followed by as many of the
+/// sender's as fit: `lambda-once.reason` (as in the log's field `outcome`), `lambda-once.error` (the error's text, at
+/// most 1,000 characters), `lambda-once.key` (the hash under which the operation's record is stored),
+/// `lambda-once.message-id`, `lambda-once.source`, and `lambda-once.encoding` if the body is in `base64`. In a FIFO
+/// queue a message keeps its group, and attempts within five minutes send it only once, unless it has neither an id nor
+/// a key.
 ///
-/// A message that SQS has not taken within 3 s is not dead-lettered.
+/// A message that SQS has not accepted within 3 s is not dead-lettered.
 ///
 /// It needs the permission `sqs:SendMessage` on the queue.
 ///
@@ -54,7 +54,7 @@ pub struct SqsDeadLetters {
 }
 
 impl SqsDeadLetters {
-    /// To the queue at this URL.
+    /// Creates a destination for the queue at this URL.
     pub fn new(client: Client, queue_url: impl Into<String>) -> Self {
         Self { client, queue_url: queue_url.into() }
     }
@@ -69,19 +69,19 @@ impl SqsDeadLetters {
             Ok(text) if !text.is_empty() && text.chars().all(is_allowed) => text.to_owned(),
             _ => {
                 attributes.insert("encoding", "base64".to_owned());
-                // A message must not be empty: white space is none of base64's characters.
+                // A message must not be empty, and base64 contains no white space.
                 Some(BASE64_STANDARD.encode(letter.body))
                     .filter(|text| !text.is_empty())
                     .unwrap_or_else(|| " ".to_owned())
             }
         };
         let ours = attributes.into_iter().map(|(name, text)| (format!("lambda-once.{name}"), text));
-        // A header may be there several times, and counts once.
+        // A header may occur several times, but only one value is used.
         let theirs = letter.record.headers().filter(|(name, _)| is_name(name));
         let theirs = theirs.filter_map(|(name, _)| Some((name, letter.record.header(name)?)));
         let theirs: BTreeMap<_, _> = theirs.collect();
         let theirs = theirs.into_iter().map(|(name, text)| (name.to_owned(), text.to_owned()));
-        // An attribute must not be empty either.
+        // An attribute must not be empty.
         let attributes = ours.chain(theirs).filter(|(_, text)| !text.is_empty()).take(MAX_ATTRIBUTES);
 
         let mut request = self.client.send_message().queue_url(&self.queue_url).message_body(body);
@@ -120,13 +120,13 @@ impl DeadLetters for SqsDeadLetters {
     }
 }
 
-/// Whether a message may hold this character.
+/// Returns whether a message may contain this character.
 /// <https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html>
 fn is_allowed(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | '\u{20}'..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..)
 }
 
-/// Whether an attribute may have this name.
+/// Returns whether an attribute may have this name.
 fn is_name(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     (1..=256).contains(&name.len())
@@ -136,12 +136,12 @@ fn is_name(name: &str) -> bool {
         && !name.contains("..")
 }
 
-/// Equal for every try to send the same record. With it go key and body, as a sender may use an id for several: SQS would
-/// take the message of the first and drop the others.
+/// Returns the same id for all attempts to send a record. It includes the key and the body, because a sender may use
+/// one id for several messages, and SQS would drop all but the first.
 fn deduplication_id(letter: &DeadLetter<'_>) -> Result<String, BoxError> {
     let (source, id) = (letter.record.source().unwrap_or_default(), letter.record.id());
     let key = letter.key.as_ref().map_or(&[][..], |key| key.as_bytes());
-    // Nothing says of two records with neither id nor key that they are one, even if all else is equal.
+    // Two records with neither id nor key cannot be recognized as the same, even if everything else is equal.
     let mut nonce = [0; 16];
     if id.is_empty() && key.is_empty() {
         getrandom::fill(&mut nonce).map_err(|_| "the operating system gave no random bytes")?;

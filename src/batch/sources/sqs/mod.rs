@@ -1,4 +1,4 @@
-//! SQS queues, standard and FIFO.
+//! SQS queues, standard and FIFO, as a source.
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
@@ -23,10 +23,10 @@ use crate::{
     key::selector::Key,
 };
 
-/// Messages of an SQS queue, in order within their groups if the queue is FIFO: if its ARN ends in `.fifo`. Messages of a
-/// standard queue may have a group too, in fair queues, and have no order.
+/// Messages of an SQS queue. In a FIFO queue (one whose ARN ends in `.fifo`) they are ordered within their groups.
+/// Messages of a standard queue may also have a group, in fair queues, but have no order.
 ///
-/// The answer lists the ids of the messages that SQS shall deliver again, each once.
+/// The response lists the ids of the messages to deliver again, each once.
 /// <https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html#services-sqs-batchfailurereporting>
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sqs;
@@ -43,7 +43,7 @@ impl Source for Sqs {
     fn split(&self, event: SqsEvent) -> Result<(Vec<SqsMessage>, ()), Error> {
         let has_id = |message: &SqsMessage| message.message_id.as_ref().is_some_and(|id| !id.is_empty());
         if !event.records.iter().all(has_id) {
-            // An empty identifier in the answer would fail the whole batch anyway, after the work was done.
+            // An empty identifier in the response would fail the whole batch, after the work was done.
             let message = "a record of the event has no messageId: this is not an event from SQS";
             return Err(Error::new(ErrorKind::Event, ErrorStatus::Temporary, "receive", message));
         }
@@ -85,10 +85,10 @@ impl Source for Sqs {
 }
 
 impl Idempotency {
-    /// A service for an SQS queue: `handler` for each message, once for each `key`.
+    /// Makes a service for an SQS queue, which runs `handler` for each message, once per `key`.
     ///
-    /// The handler takes the decoded body, and a [`RecordContext`](crate::RecordContext) if it wants one. It returns any serializable value,
-    /// which is stored, or an error, which is transient unless [classified](crate::Classify).
+    /// The handler takes the decoded body, and optionally a [`RecordContext`](crate::RecordContext). It returns any
+    /// serializable value, which is stored, or an error, which is transient unless [classified](crate::Classify).
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_runtime::Error> {
@@ -116,11 +116,12 @@ impl Idempotency {
     }
 }
 
-/// The longest that one call may take, the client's retries included: what waits for it has little time.
+/// The maximum time of a call, including the client's retries, because the response waits for it.
 #[cfg(feature = "sqs-client")]
 const MAX_CALL_TIME: std::time::Duration = std::time::Duration::from_secs(3);
 
-/// The URL of the queue with this ARN. A client does not call it, but its own endpoint; the URL says which queue is meant.
+/// Returns the URL of the queue with this ARN. It only identifies the queue, because clients send requests to their
+/// configured endpoint.
 #[cfg(feature = "sqs-client")]
 fn queue_url(arn: &str) -> Option<String> {
     let parts: Vec<&str> = arn.split(':').collect();

@@ -1,8 +1,8 @@
-//! Stores that behave oddly.
+//! Stores with unusual behavior.
 
 use super::*;
 
-/// A store whose claims take five seconds, after what they do is done.
+/// A store whose claims return five seconds after they are applied.
 #[derive(Debug)]
 pub(super) struct Slow(pub(super) MemoryStore, pub(super) ManualClock);
 
@@ -38,7 +38,7 @@ impl Store for Slow {
 }
 
 impl Amend for Slow {
-    /// Does not answer after what it does is done.
+    /// Applies the amendment and never returns.
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
         Box::pin(async {
             self.0.amend(requests).await;
@@ -47,7 +47,7 @@ impl Amend for Slow {
     }
 }
 
-/// A store that says the same to every claim.
+/// A store that returns the same result for every claim.
 #[derive(Debug)]
 pub(super) struct Says(pub(super) Vec<Claimed>);
 

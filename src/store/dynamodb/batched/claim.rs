@@ -1,12 +1,12 @@
 //! Claims in at most three steps, each one request for all keys that need it.
 //!
 //! 1. `INSERT` creates the records that do not exist.
-//! 2. A consistent `SELECT` shows what is in the way of the others.
-//! 3. `UPDATE` replaces what may be replaced, if that is still so.
+//! 2. A consistent `SELECT` reads the records that block the others.
+//! 3. `UPDATE` replaces the replaceable ones, if they have not changed.
 //!
-//! Where the item turns out to be gone after the first step, there is one more `INSERT`, and a `SELECT` of what is in its
-//! way by then: it may be this very claim, whose first answer was lost to the client. A key that is still not decided is
-//! in progress.
+//! If the item turns out to be gone after the first step, there is one more `INSERT`, and a `SELECT` of the item that
+//! blocks it by then. That may be this very claim, whose first response was lost. A key that is still not decided is in
+//! progress.
 
 use super::{
     StatementResult,
@@ -23,24 +23,24 @@ use crate::{
     },
 };
 
-/// What the record in the way of a claim means for it.
+/// The meaning of a blocking record for a claim.
 enum Found {
     Answer(Claimed),
     Replaceable(Replaceable),
 }
 
-/// The claims of one call, by their place in it.
+/// The claims of one call, by their position in it.
 struct Claims<'a> {
     store: &'a DynamoDbStore,
     requests: &'a [ClaimRequest],
     begun: Timestamp,
     answers: Vec<Option<Result<Claimed, Error>>>,
-    /// Those that go one by one after all.
+    /// Claims that must be sent one by one.
     unfit: Vec<usize>,
 }
 
 impl DynamoDbStore {
-    /// `begun` is when the call began: leases count from there.
+    /// `begun` is the start of the call, from which leases count.
     pub(in crate::store::dynamodb) async fn claim_batched(
         &self,
         requests: &[ClaimRequest],
@@ -52,16 +52,16 @@ impl DynamoDbStore {
         let (replaceable, mut gone) = claims.select(conflicting).await;
         gone.extend(claims.update(replaceable).await);
         let conflicting = claims.insert(gone).await;
-        // What changes faster than these steps follow is in progress: somebody is at work on it.
+        // A record that changes faster than these steps is in progress elsewhere.
         claims.select(conflicting).await;
         claims.send_unfit_alone().await;
         let in_progress = || Ok(Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }));
         claims.answers.into_iter().map(|answer| answer.unwrap_or_else(in_progress)).collect()
     }
 
-    /// What the item means for a claim made at `now`.
+    /// Judges the item for a claim made at `now`.
     fn judge(&self, item: &Item, request: &ClaimRequest, now: Timestamp) -> Result<Found, Error> {
-        // An expired item is no record, whatever it holds.
+        // An expired item counts as absent, whatever it contains.
         if self.schema.is_expired(item, now) {
             return Ok(Found::Replaceable(self.replaceable(item, Replacement::Expired)));
         }
@@ -95,7 +95,7 @@ impl Claims<'_> {
         self.answers[i] = Some(Ok(Claimed::Granted(grant)));
     }
 
-    /// Creates records. Returns the claims that have an item in the way.
+    /// Creates records. Returns the claims that are blocked by an item.
     async fn insert(&mut self, open: Vec<usize>) -> Vec<usize> {
         let store = self.store;
         let now = store.clock.now();
@@ -112,7 +112,7 @@ impl Claims<'_> {
         conflicting
     }
 
-    /// Reads what is in the way. Returns what may be replaced, and the claims that no longer have anything in the way.
+    /// Reads the blocking items. Returns those that may be replaced, and the claims that are no longer blocked.
     async fn select(&mut self, conflicting: Vec<usize>) -> (Vec<(usize, Replaceable)>, Vec<usize>) {
         let store = self.store;
         let statement = |&i: &usize| {
@@ -148,7 +148,7 @@ impl Claims<'_> {
             match result {
                 StatementResult::Done(_) => self.grant(i, found.next_attempt(), found.prior_status()),
                 StatementResult::Refused(None) => gone.push(i),
-                // It was changed since it was read. If it is free again, the claim has lost that race.
+                // It has changed since it was read. If it is free again, the claim has lost that race.
                 StatementResult::Refused(Some(item)) => drop(self.answer(i, &item, now)),
                 other => self.failed(i, other),
             }
@@ -163,7 +163,7 @@ impl Claims<'_> {
         }
     }
 
-    /// Answers the claim if the item does; returns what may be replaced.
+    /// Decides the claim if the item does. Returns the item if it may be replaced.
     fn answer(&mut self, i: usize, item: &Item, now: Timestamp) -> Option<Replaceable> {
         match self.store.judge(item, &self.requests[i], now) {
             Ok(Found::Answer(answer)) => self.answers[i] = Some(Ok(answer)),

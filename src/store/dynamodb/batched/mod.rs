@@ -1,8 +1,9 @@
-//! Claims, settles and reads with up to 25 keys a request: `BatchExecuteStatement`, one PartiQL statement for each key.
+//! Claims, settles and reads with up to 25 keys per request: `BatchExecuteStatement` with one PartiQL statement per
+//! key.
 //!
-//! Statements fail one by one inside an answer that succeeded, where the SDK's retries do not see them, so they are
-//! classified here. What is throttled or ambiguous is sent again by the engine, under the same owner. Only forms that DynamoDB and its emulators all take are used: comparisons joined by `AND`, values as
-//! parameters, no arithmetic and no `OR`.
+//! Statements fail individually in a successful response, which the SDK does not retry, so they are classified here.
+//! The engine sends throttled and ambiguous ones again, under the same owner. Only forms that DynamoDB and all its
+//! emulators accept are used: comparisons joined by `AND`, values as parameters, no arithmetic and no `OR`.
 //! <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchExecuteStatement.html>
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,26 +33,26 @@ pub(super) use statements::Statements;
 /// DynamoDB's limit for the statements of one request.
 pub(super) const MAX_STATEMENTS: usize = 25;
 
-/// What the statements and values of one request may add up to, in bytes. What is larger by itself goes alone.
+/// The maximum size of the statements and values of one request, in bytes. A larger statement is sent alone.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// How many requests of one call are under way at once.
+/// The maximum number of simultaneous requests of one call.
 const CONCURRENCY: usize = 4;
 
 /// The result of one statement.
 enum StatementResult {
-    /// A write was applied; a read found this.
+    /// A write was applied, or a read found this.
     Done(Option<Item>),
     /// The condition failed, on this item if there was one.
     Refused(Option<Item>),
-    /// There is an item already.
+    /// The item already exists.
     Exists,
-    /// DynamoDB does not take this statement, and certainly did not apply it; a request without PartiQL may work.
+    /// DynamoDB does not accept this statement, and certainly did not apply it. A request without PartiQL may work.
     Unfit,
     Failed(Error),
 }
 
-/// What a store remembers of requests that were refused as such. Each kind is logged once.
+/// The requests that DynamoDB does not accept in batches, as found so far. Each kind is logged once.
 #[derive(Debug, Default)]
 pub(super) struct Fallbacks {
     not_permitted: AtomicBool,
@@ -60,7 +61,7 @@ pub(super) struct Fallbacks {
 }
 
 impl Fallbacks {
-    /// Whether batches are refused for good: for as long as the execution environment lives, at least.
+    /// Returns whether batches are refused permanently, at least for the life of the execution environment.
     pub(super) fn are_lasting(&self) -> bool {
         self.not_permitted.load(Ordering::Relaxed) || self.not_known.load(Ordering::Relaxed)
     }
@@ -81,7 +82,7 @@ impl Fallbacks {
                 if is_new(&self.not_known) {
                     tracing::warn!(
                         target: "lambda_once", code,
-                        "one request for each key is used from now on: the endpoint knows no BatchExecuteStatement"
+                        "one request for each key is used from now on: the endpoint does not support BatchExecuteStatement"
                     );
                 }
             }
@@ -112,8 +113,8 @@ impl DynamoDbStore {
         answers
     }
 
-    /// Executes statements in as few requests as they fit into; results in their order. The statements must concern
-    /// different keys, and must be all reads or all writes.
+    /// Executes statements in as few requests as possible. Returns the results in their order. The statements must
+    /// concern different keys, and must be all reads or all writes.
     async fn execute(
         &self,
         operation: &'static str,
@@ -121,7 +122,7 @@ impl DynamoDbStore {
     ) -> Vec<StatementResult> {
         let sizes: Vec<usize> = statements.iter().map(size).collect();
         let parts = chunks(&sizes, MAX_STATEMENTS, MAX_BYTES);
-        // As a rule there is one request. A stream of them would move its future, which is large.
+        // Usually there is one request. A stream of them would move its future, which is large.
         match parts.len() {
             0 => return Vec::new(),
             1 => return self.send(operation, statements).await,
@@ -180,7 +181,7 @@ impl DynamoDbStore {
 }
 
 impl StatementResult {
-    /// The error of a statement that failed, or that was answered as only other statements are.
+    /// Returns the error of a statement that failed, or whose result does not fit its kind.
     fn unexpected(self, operation: &'static str) -> Error {
         match self {
             Self::Failed(error) => error,
@@ -192,7 +193,7 @@ impl StatementResult {
     }
 }
 
-/// The same error for each statement of a request.
+/// Returns the same error for each statement of a request.
 fn for_each(error: Error, count: usize) -> Vec<StatementResult> {
     error.for_each(count).map(StatementResult::Failed).collect()
 }

@@ -1,4 +1,4 @@
-//! Settles: one statement each, which changes a record only while that is INPROGRESS under the request's owner.
+//! Settles with one statement each, which changes a record only while it is INPROGRESS under the request's owner.
 
 use super::StatementResult;
 use crate::store::{
@@ -15,7 +15,7 @@ impl DynamoDbStore {
         let statements = each.map(|(request, settlement)| self.statements.settle(&self.schema, request, settlement));
         let results = self.execute("settle", statements.collect()).await;
         let mut answers: Answers<Settled> = Vec::with_capacity(requests.len());
-        // Those that take another request: their place, and what stood in the way or that they go alone.
+        // The settles that need another request: their position, and the blocking item or the need to be sent alone.
         let mut open = Vec::new();
         for (i, (request, result)) in requests.iter().zip(results).enumerate() {
             answers.push(match result {
@@ -34,7 +34,7 @@ impl DynamoDbStore {
             StatementResult::Refused(item) => Box::pin(self.explain(&requests[*i], item.as_ref())),
             _ => self.settle_one(&requests[*i]),
         });
-        // In ascending order, so that each goes to its place.
+        // In ascending order, so that each is inserted at its position.
         for ((i, _), answer) in open.iter().zip(given.await) {
             answers.insert(*i, answer);
         }

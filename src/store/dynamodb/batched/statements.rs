@@ -1,4 +1,4 @@
-//! PartiQL statements: texts that are written once for a table, and their values.
+//! Builds PartiQL statements. Their texts are built once per table.
 
 use aws_sdk_dynamodb::types::{
     AttributeValue, BatchStatementRequest, ReturnValuesOnConditionCheckFailure, builders::BatchStatementRequestBuilder,
@@ -17,14 +17,14 @@ use crate::{
     },
 };
 
-/// The texts that do not depend on what a request holds.
+/// The texts that do not depend on the contents of a request.
 #[derive(Debug)]
 pub(in crate::store::dynamodb) struct Statements {
-    /// By whether it has a fingerprint, and whether it has a label.
+    /// Indexed by whether the request has a fingerprint, and whether it has a label.
     inserts: [[String; 2]; 2],
     select: String,
     select_without_data: String,
-    /// A success leaves the index for lists.
+    /// A success is removed from the index for lists.
     completed: Outcomes,
     failed: Outcomes,
     delete: String,
@@ -32,7 +32,7 @@ pub(in crate::store::dynamodb) struct Statements {
     renew: String,
 }
 
-/// Outcomes, by what is stored of their result.
+/// Outcomes, by the stored form of their result.
 #[derive(Debug)]
 struct Outcomes {
     without_data: String,
@@ -114,7 +114,7 @@ impl Statements {
         }
     }
 
-    /// Creates the record where there is none.
+    /// Creates the record if there is none.
     pub(super) fn insert(
         &self,
         schema: &Schema,
@@ -142,12 +142,12 @@ impl Statements {
         values.extend(request.fingerprint.as_ref().map(|fingerprint| schema.validation(fingerprint)));
         let label = request.label.as_ref().filter(|_| schema.has_details());
         values.extend(label.map(|label| text(&**label)));
-        // Its condition is that there is no item: that is answered as a duplicate, without the item.
+        // Its condition is that there is no item. Otherwise the result is a duplicate error, without the item.
         let statement = &self.inserts[usize::from(request.fingerprint.is_some())][usize::from(label.is_some())];
         build(BatchStatementRequest::builder().statement(statement).set_parameters(Some(values)))
     }
 
-    /// Reads the record as it is now, with the data of its result or without.
+    /// Reads the current record, with or without the data of its result.
     pub(super) fn select(&self, schema: &Schema, key: &KeyHash, data: ResultData) -> BatchStatementRequest {
         let text = match data {
             ResultData::Include => &self.select,
@@ -198,7 +198,7 @@ impl Statements {
         values.extend(schema.key_values(&request.key));
         values.extend([text(request.owner.to_hex()), text(Status::InProgress.as_str())]);
         if matches!(settlement, Resolved::Renew(_)) {
-            // What is set is the most that may be there.
+            // The upper bound of the condition is the value to set.
             values.extend_from_within(..2);
         }
         values.extend(more);
@@ -206,7 +206,7 @@ impl Statements {
     }
 }
 
-/// A record that may be replaced, by which rule, and what of it the replacement depends on.
+/// A record that may be replaced, the rule for it, and the values that the replacement depends on.
 pub(super) struct Replaceable {
     pub(super) by: Replacement,
     pub(super) status: Option<AttributeValue>,
@@ -215,11 +215,11 @@ pub(super) struct Replaceable {
     pub(super) validation: Option<AttributeValue>,
 }
 
-/// Why a record may be replaced.
+/// The reason why a record may be replaced.
 pub(super) enum Replacement {
     /// Its expiration has passed.
     Expired,
-    /// Its holder's lease and the margin have passed, and the payload is the same, or of another version.
+    /// Its holder's lease and the margin have passed, and the payload is the same, or of a different version.
     Lapsed,
 }
 
@@ -233,7 +233,7 @@ impl Replaceable {
     }
 
     /// Replaces the record. The condition states the rule itself, so that a completion or a renewal since the read is
-    /// not overwritten; what was read is in it as well, since the new values were made from that.
+    /// not overwritten. It also contains the values that were read, because the new values depend on them.
     pub(super) fn update(
         &self,
         schema: &Schema,
@@ -283,18 +283,18 @@ impl Replaceable {
         update.only_as_read(&names.status, self.status.as_ref());
         update.only_as_read(&names.attempt, self.attempt.as_ref());
         match self.by {
-            // Expirations are whole seconds: before the next one is at or before this one.
+            // Expirations are whole seconds, so before the next second means at or before this one.
             Replacement::Expired => update.only_if(&names.expiration, "<", number(now.seconds_rounded_down() + 1)),
             Replacement::Lapsed => {
                 let lapsed = now.before(request.skew_margin);
                 update.only_if(&names.in_progress_expiration, "<", number(lapsed.as_millis()));
                 if request.takeover == Takeover::Refused {
-                    // It was judged free because the attempt on record is the released one.
+                    // It was judged free because the recorded attempt is the released one.
                     update.only_as_read(&names.released, self.attempt.as_ref());
                 }
                 update.only_as_read(&names.version, self.version.as_ref());
                 if fingerprint.is_some() {
-                    // It was judged to be of the same payload, or of another version.
+                    // Its payload was judged to be the same, or of a different version.
                     update.only_as_read(&names.validation, self.validation.as_ref());
                 }
             }
@@ -303,7 +303,7 @@ impl Replaceable {
     }
 }
 
-/// Writes a statement and collects its values; all `SET`s and `REMOVE`s come before the conditions.
+/// Writes a statement and collects its values. All `SET`s and `REMOVE`s precede the conditions.
 struct Writer {
     statement: String,
     values: Vec<AttributeValue>,

@@ -1,5 +1,5 @@
-//! The amendment: one `UpdateItem` or `DeleteItem`, conditional on the record as it was read. The settle of an ordered operation is a
-//! transaction, which writes the mark as well.
+//! Amends with one `UpdateItem` or `DeleteItem`, conditional on the record as it was read. The settle of an ordered
+//! operation is a transaction, which also writes the mark.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
@@ -50,7 +50,7 @@ impl DynamoDbStore {
         rules::explain_amendment(request, found, now)
     }
 
-    /// The expression of an amendment, and its values. Built for each call: amendments are rare.
+    /// Returns the expression of an amendment, and its values. Built for each call, because amendments are rare.
     pub(super) fn amending_expression(&self, request: &AmendRequest, now: Timestamp) -> (Expression, Values) {
         let (n, aliases) = aliased(&self.schema.names);
         let read = &request.read;

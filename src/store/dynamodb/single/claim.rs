@@ -1,4 +1,4 @@
-//! The claim: one `UpdateItem` that creates the record, or replaces one that may be replaced.
+//! Claims with one `UpdateItem`, which creates a record or replaces a replaceable one.
 
 use aws_sdk_dynamodb::types::ReturnValue;
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl DynamoDbStore {
-    /// `begun` is when the call for the whole batch began: leases count from there.
+    /// `begun` is the start of the call for the whole batch, from which leases count.
     pub(in crate::store::dynamodb) fn claim_one<'a>(
         &'a self,
         request: &'a ClaimRequest,
@@ -35,7 +35,7 @@ impl DynamoDbStore {
     async fn claim_unordered(&self, request: &ClaimRequest, begun: Timestamp) -> Result<Claimed, Error> {
         let lease_until = begun.after(request.lease);
         let mut restarts = false;
-        // A second attempt is made only if what stood in the way is gone when it is read afterwards, or has expired.
+        // A second attempt is made only if the blocking item is gone or expired when it is read afterwards.
         for _ in 0..2 {
             let now = self.clock.now();
             let expression = if restarts { self.expressions.restart(request) } else { self.expressions.claim(request) };
@@ -48,11 +48,11 @@ impl DynamoDbStore {
                         return Ok(Claimed::Granted(grant));
                     }
                     Write::Refused(Some(item)) => Some(item),
-                    // An old emulator may not say on what the condition failed.
+                    // An old emulator may not return the item on which the condition failed.
                     Write::Refused(None) => self.read_item(&request.key, request.result_data, "claim").await?,
                 };
             let Some(item) = item else { continue };
-            // An expired item is no record, whatever it holds. Its attempts cannot be counted on.
+            // An expired item counts as absent, whatever it contains. Its attempts may be impossible to increment.
             restarts = self.schema.is_expired(&item, now);
             if restarts {
                 continue;
@@ -67,7 +67,7 @@ impl DynamoDbStore {
         Ok(Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }))
     }
 
-    /// The attempt and the prior status of a claim that was applied.
+    /// Returns the attempt and the prior status of a claim that was applied.
     fn granted(&self, updated: &Item) -> (u64, Option<Status>) {
         let names = &self.schema.names;
         let prior_status = updated.get(&names.prior_status).and_then(|value| Status::from_word(value.as_s().ok()?));
@@ -75,7 +75,7 @@ impl DynamoDbStore {
     }
 }
 
-/// Leases count from `begun`. `restarts` says that an expired item alone is replaced.
+/// Leases count from `begun`. With `restarts` only an expired item is replaced.
 pub(super) fn claim_values(
     schema: &Schema,
     request: &ClaimRequest,

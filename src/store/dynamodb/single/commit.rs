@@ -1,4 +1,4 @@
-//! Commits: sent until DynamoDB applies or refuses them.
+//! Retries commits until DynamoDB applies or refuses them.
 
 use aws_sdk_dynamodb::{
     Config,
@@ -21,31 +21,32 @@ use crate::{
 
 pub(in crate::store::dynamodb) const COMMIT: &str = "commit";
 
-/// The most attempts of a commit, the first included.
+/// The maximum number of attempts of a commit, including the first.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// A commit under way.
+/// A commit in progress.
 pub(super) struct Commit<'a> {
     pub(super) store: &'a DynamoDbStore,
-    /// The record's first, then that of the mark.
+    /// The record's write, then that of the mark.
     pub(super) items: Vec<TransactWriteItem>,
     pub(super) request: Option<&'a SettleRequest>,
-    /// Of an operation its owner, which is the token of no other request.
+    /// For an operation its owner, which is the token of no other request.
     pub(super) token: String,
-    /// How many of the items are not the handler's.
+    /// The number of items that are not the handler's.
     pub(super) of_records: usize,
     pub(super) is_claimless: bool,
 }
 
-/// What a commit came to that was answered.
+/// The result of a commit that received a response.
 pub(super) enum Sent {
     Settled(Settled),
-    /// The mark is not as the commit has seen or assumed it, but this; `None` if there is none, or an emulator does not show it.
+    /// The mark differs from the state that the commit has read or assumed. This is its item, or `None` if there is
+    /// none, or an emulator does not return it.
     MarkRefused(Option<Item>),
 }
 
 impl Sent {
-    /// Of a commit without a mark.
+    /// Returns the result of a commit without a mark.
     pub(super) fn settled(self) -> Result<Settled, Error> {
         match self {
             Self::Settled(settled) => Ok(settled),
@@ -54,22 +55,24 @@ impl Sent {
     }
 }
 
-/// What an answer means for a commit.
+/// The meaning of a response for a commit.
 enum Answer {
-    /// The record is not the claim's to settle, or not to be replaced.
+    /// The claim may not settle the record, or may not replace it.
     Refused(Option<Item>),
-    /// The mark of its entity is another than was assumed.
+    /// The mark of its entity differs from the assumed state.
     MarkRefused(Option<Item>),
-    /// Nothing of it was applied.
+    /// Nothing was applied.
     Undone(Error),
     /// Another attempt may be applied, or find that an earlier one was.
     Again(Error),
 }
 
 impl Commit<'_> {
-    /// Sends the same request until DynamoDB applies or refuses it. Its token makes a second attempt within ten minutes harmless.
+    /// Sends the same request until DynamoDB applies or refuses it. Its token makes a second attempt within ten minutes
+    /// harmless.
     pub(super) async fn send(&self) -> Result<Sent, Error> {
-        // The SDK reports only the last attempt, and an earlier one may have been applied. So each attempt is made here.
+        // The SDK reports only the last attempt, and an earlier one may have been applied, so the attempts are made
+        // here.
         let once = || Config::builder().retry_config(RetryConfig::disabled());
         let mut is_in_doubt = false;
         let (mut attempts, mut backoff) = (0, Backoff::default());
@@ -125,7 +128,8 @@ impl Commit<'_> {
         if let Some(item) = refused(1) {
             return Answer::MarkRefused(item);
         }
-        // A conflict on the record comes first: the other transaction may change the outcome of the handler's conditions.
+        // A conflict on the record comes first, because the other transaction may change the outcome of the handler's
+        // conditions.
         let may_pass = |reason: &CancellationReason| {
             let codes = ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"];
             reason.code().is_some_and(|code| codes.contains(&code))
@@ -145,7 +149,8 @@ impl Commit<'_> {
         Answer::Undone(undone(message, failure))
     }
 
-    /// The record's condition failed: an earlier attempt of this commit was applied, or another claim holds the key.
+    /// The record's condition failed, because an earlier attempt of this commit was applied, or another claim holds the
+    /// key.
     async fn refused(&self, item: Option<Item>) -> Result<Settled, Error> {
         let Some(request) = self.request else { return Ok(Settled::LeaseLost { current: None }) };
         let found = match item {

@@ -1,4 +1,4 @@
-//! Expressions of DynamoDB: texts that are written once for a table, and the names in them.
+//! Builds the expressions for DynamoDB once per table, with the names in them.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use crate::store::{
     dynamodb::schema::{AttributeNames, Schema},
 };
 
-/// Names that an expression may hold as they are. Any other may be a reserved word or hold odd characters.
+/// Names that expressions may contain as is. Any other may be a reserved word or contain special characters.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ReservedWords.html>
 const NOT_RESERVED: [&str; 14] = [
     "id",
@@ -26,39 +26,40 @@ const NOT_RESERVED: [&str; 14] = [
     "released",
 ];
 
-/// What a conditional write says besides its key and its values.
+/// The parts of a conditional write besides its key and its values.
 #[derive(Debug)]
 pub(in crate::store::dynamodb) struct Expression {
     /// Empty for a delete.
     pub(in crate::store::dynamodb) update: String,
     pub(in crate::store::dynamodb) condition: String,
-    /// The names that the texts have placeholders for: DynamoDB refuses unused ones.
+    /// The names that the texts have placeholders for. DynamoDB rejects unused ones.
     pub(in crate::store::dynamodb) names: Option<HashMap<String, String>>,
 }
 
 /// The expressions for a table.
 #[derive(Debug)]
 pub(in crate::store::dynamodb) struct Expressions {
-    /// By whether they say a fingerprint, and whether they say a label.
+    /// Indexed by whether they write a fingerprint, and whether they write a label.
     claims: [[Claims; 2]; 2],
-    /// The attribute of an ordered operation's place, as expressions name it, and its name; `None` if the records do not say it.
+    /// The attribute for an ordered operation's sequence, as expressions name it, and its name. `None` if the records
+    /// do not have it.
     sequence: Option<(String, String)>,
-    /// A success leaves the index for lists.
+    /// A success is removed from the index for lists.
     pub(super) completed: Outcomes,
     pub(super) failed: Outcomes,
     pub(super) delete: Expression,
     pub(super) hand_back: Expression,
-    /// Of a record whose release is known.
+    /// For a record whose release is known.
     pub(super) hand_back_released: Expression,
     pub(super) renew: Expression,
-    /// Of a commit without a claim: that the item may be replaced.
+    /// The condition of a commit without a claim, that the item may be replaced.
     commit: Replaceable,
     commit_with_fingerprint: Replaceable,
-    /// Every attribute but the result's data.
+    /// Every attribute except the result's data.
     pub(super) without_data: Expression,
 }
 
-/// Outcomes, by what is stored of their result.
+/// Outcomes, by the stored form of their result.
 #[derive(Debug)]
 pub(super) struct Outcomes {
     pub(super) without_data: Expression,
@@ -67,7 +68,7 @@ pub(super) struct Outcomes {
     pub(super) superseded: Expression,
 }
 
-/// Claims that say a fingerprint, or none, and a label, or none.
+/// Claims with or without a fingerprint, and with or without a label.
 #[derive(Debug)]
 struct Claims {
     create: Expression,
@@ -75,7 +76,7 @@ struct Claims {
     restart: Expression,
 }
 
-/// Conditions for the replacement of an item, with a takeover of any lapsed claim, or of those that were released.
+/// Conditions for replacing an item, with a takeover of any lapsed claim, or only of released ones.
 #[derive(Debug)]
 struct Replaceable {
     if_released: Expression,
@@ -104,7 +105,7 @@ impl Expressions {
             completed: outcomes(if schema.has_listing_index { format!(" REMOVE {}", n.open) } else { String::new() }),
             failed: outcomes(String::new()),
             delete: expression(String::new(), format!("{still_mine} AND {} <> :inprogress", n.prior_status)),
-            // A release takes another write, which passes it on.
+            // A release takes a different write, which passes it on.
             hand_back: expression(
                 format!("SET {lease} = :ended{settled} REMOVE {}", n.owner),
                 format!("{still_mine} AND attribute_not_exists({})", n.released),
@@ -116,7 +117,7 @@ impl Expressions {
             ),
             renew: expression(
                 format!("SET {lease} = :lease, {expiration} = :expiration"),
-                // A renewal lowers nothing, and revives no claim that others may take over.
+                // A renewal lowers nothing, and does not revive a claim that others may take over.
                 format!(
                     "{still_mine} AND {lease} <= :lease AND {lease} >= :lapsed \
                      AND (attribute_not_exists({expiration}) OR {expiration} <= :expiration)"
@@ -128,7 +129,7 @@ impl Expressions {
         }
     }
 
-    /// A claim that replaces what the request may replace.
+    /// Returns a claim that replaces any item that the request may replace.
     pub(super) fn claim(&self, request: &ClaimRequest) -> &Expression {
         match request.takeover {
             Takeover::Allowed => &self.claims(request).take_over,
@@ -136,12 +137,12 @@ impl Expressions {
         }
     }
 
-    /// A claim that replaces an expired item alone, whatever that holds, and counts attempts anew.
+    /// Returns a claim that replaces only an expired item, whatever it contains, and restarts the attempts.
     pub(super) fn restart(&self, request: &ClaimRequest) -> &Expression {
         &self.claims(request).restart
     }
 
-    /// That a commit without a claim may replace the item.
+    /// Returns the condition that a commit without a claim may replace the item.
     pub(super) fn commit(&self, request: &ClaimRequest) -> &Expression {
         let replaceable = if request.fingerprint.is_some() { &self.commit_with_fingerprint } else { &self.commit };
         match request.takeover {
@@ -154,7 +155,7 @@ impl Expressions {
         &self.claims[usize::from(request.fingerprint.is_some())][usize::from(request.label.is_some())]
     }
 
-    /// The update of a claim, with the place of an operation in order, and the name that this needs.
+    /// Returns the update of a claim with the sequence of an ordered operation, and the name that this needs.
     pub(super) fn with_sequence(&self, update: &str) -> (String, Option<(String, String)>) {
         match &self.sequence {
             Some((alias, name)) => {
@@ -207,7 +208,7 @@ impl Claims {
         };
         let (is_absent, is_expired, is_lapsed) =
             (is_absent(n), is_expired(n), is_lapsed(n, with_fingerprint, schema.has_details()));
-        // What is no number, or none that counts anything, cannot be added to.
+        // A value that is not a number, or is negative, cannot be incremented.
         let counts = format!("(attribute_not_exists({attempt}) OR {attempt} >= :zero)");
         let one_more = format!("if_not_exists({attempt}, :zero) + :one");
         Self {
@@ -246,16 +247,16 @@ fn is_expired(n: &AttributeNames) -> String {
     format!("{} <= :now", n.expiration)
 }
 
-/// That an operator has released the attempt on record.
+/// Returns the condition that an operator has released the recorded attempt.
 fn is_released(n: &AttributeNames) -> String {
     format!("{} = {}", n.released, n.attempt)
 }
 
-/// That the item is an abandoned claim on the same payload, or on one of another version.
+/// Returns the condition that the item is an abandoned claim on the same payload, or on one of a different version.
 fn is_lapsed(n: &AttributeNames, with_fingerprint: bool, has_versions: bool) -> String {
     let AttributeNames { status, in_progress_expiration: lease, validation, version, .. } = n;
     let same_payload = if with_fingerprint {
-        // Payloads of other versions are not compared, and those of AWS Powertools have no versions.
+        // Payloads of different versions are not compared, and those of AWS Powertools have no versions.
         let other_version =
             if has_versions { format!(" OR NOT {validation} BETWEEN :from AND :to") } else { String::new() };
         format!(" AND (attribute_not_exists({validation}) OR begins_with({validation}, :payload){other_version})")
@@ -284,8 +285,8 @@ impl Expression {
     }
 }
 
-/// What stands for each attribute in an expression, and the placeholders among that. No placeholder begins as another one
-/// does.
+/// Returns the names for each attribute in an expression, and the placeholders among them. No placeholder is a prefix
+/// of another.
 pub(in crate::store::dynamodb) fn aliased(names: &AttributeNames) -> (AttributeNames, Vec<(&'static str, String)>) {
     let mut aliases = Vec::new();
     let mut alias = |name: &String, placeholder: &'static str| {

@@ -1,7 +1,7 @@
-//! Claims, settles and reads with one request for each key.
+//! Claims, settles and reads with one request per key.
 //!
-//! Those in an order are held as boxed futures. Without the feature `order` none is ever made, so that the linker leaves out
-//! their code, and the SDK's for transactions with it.
+//! Ordered ones are held as boxed futures. Without the feature `order` none is ever created, so that the linker removes
+//! their code, and with it the SDK's code for transactions.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -32,7 +32,7 @@ pub(super) use commit::COMMIT;
 pub(super) use expressions::{Expression, Expressions, aliased};
 pub use transaction::Writes;
 
-/// How many requests of one call are under way at once.
+/// The maximum number of simultaneous requests of one call.
 pub(super) const CONCURRENCY: usize = 10;
 
 /// The values of a request's placeholders.
@@ -40,9 +40,9 @@ type Values = HashMap<String, AttributeValue>;
 
 /// The result of a conditional write.
 enum Write {
-    /// It was applied; an update returns what it was asked for.
+    /// It was applied. An update returns the requested attributes.
     Applied(Option<Item>),
-    /// The condition failed, on this item if there was one (and the emulator says so).
+    /// The condition failed, on this item if there was one (and the emulator returns it).
     Refused(Option<Item>),
 }
 
@@ -108,9 +108,10 @@ impl DynamoDbStore {
     }
 }
 
-/// One request for each, a bounded number at once, answers in order.
+/// Sends one request per item, with a limited number at a time, and returns the results in order.
 ///
-/// Calls are boxed, so that what runs them is compiled once for each kind of answer: a request costs far more than a box.
+/// Calls are boxed, so that the code that runs them is compiled once per type of result. A request costs far more than
+/// a box.
 pub(super) fn side_by_side<'a, Q, A: Send + 'a>(
     requests: &'a [Q],
     call: impl Fn(&'a Q) -> BoxFuture<'a, Result<A, Error>>,
@@ -119,7 +120,8 @@ pub(super) fn side_by_side<'a, Q, A: Send + 'a>(
     Box::pin(stream::iter(calls).buffered(CONCURRENCY).collect())
 }
 
-/// One request for each: those of one entity one after another, since their transactions would conflict. Answers in order.
+/// Sends one request per item, those of one entity one after another, because their transactions would conflict.
+/// Returns the results in order.
 pub(super) fn by_entity<'a, Q, A>(
     requests: &'a [Q],
     key: impl Fn(&'a Q) -> &'a KeyHash,
@@ -149,9 +151,9 @@ where
     })
 }
 
-/// Values under their placeholders.
+/// Returns values under their placeholders.
 fn values<const N: usize>(values: [(&str, AttributeValue); N]) -> Values {
-    // Room for those of a claim that come on top.
+    // Space for the additional values of a claim.
     let mut map = HashMap::with_capacity(N + 3);
     map.extend(values.map(|(placeholder, value)| (placeholder.to_owned(), value)));
     map

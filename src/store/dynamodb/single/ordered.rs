@@ -1,8 +1,8 @@
-//! Claims, settles and amendments of operations in order: the record and the mark of its entity, in one transaction.
+//! Claims, settles and amends ordered operations, with the record and the mark of its entity in one transaction.
 //!
-//! A transaction that was applied returns nothing, so a claim's conditions pin what its grant says: the attempt and the status
-//! that it replaces. The first try assumes what is likeliest, a new operation on an entity that is free. A refusal shows what
-//! is there instead, and the next try is made from that. Both writes state all that they rely on.
+//! An applied transaction returns nothing, so a claim's conditions pin the contents of its grant, which are the attempt
+//! and the status that it replaces. The first try assumes the likeliest state, a new operation on a free entity. A
+//! refusal shows the actual state, on which the next try is based. Both writes state everything that they rely on.
 
 use std::time::Duration;
 
@@ -33,21 +33,21 @@ use crate::{
     },
 };
 
-/// How often a claim or a settle is tried where others change the record or the mark meanwhile.
+/// The maximum number of tries of a claim or a settle while others change the record or the mark.
 const MAX_TRIES: u32 = 5;
 
-/// The pauses of a claim that meets another transaction. All of them together take a part of the time that the engine gives a
-/// call.
+/// The first pause of a claim that meets another transaction. All pauses together take a part of the time that the
+/// engine gives a call.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const MAX_PAUSE: Duration = Duration::from_millis(200);
 
-/// Why DynamoDB cancels a transaction that meets another one on an item.
+/// DynamoDB's reason for cancelling a transaction that meets another one on an item.
 const CONFLICT: &str = "TransactionConflict";
 
-/// What a transaction came to.
+/// The result of a transaction.
 enum Written {
     Applied,
-    /// What was found where a condition failed.
+    /// A condition failed, on these items.
     Refused {
         record: Option<Found>,
         mark: Option<Found>,
@@ -56,11 +56,11 @@ enum Written {
     Conflict(Error),
 }
 
-/// The item that did not meet a condition; `None` if there was none, or if an emulator does not show it.
+/// The item that did not meet a condition, or `None` if there was none, or if an emulator does not return it.
 struct Found(Option<Item>);
 
 impl DynamoDbStore {
-    /// `begun` is when the call for the whole batch began: leases count from there.
+    /// `begun` is the start of the call for the whole batch, from which leases count.
     pub(in crate::store::dynamodb) async fn claim_ordered(
         &self,
         request: &ClaimRequest,
@@ -90,8 +90,9 @@ impl DynamoDbStore {
                         mark = Seen::Item(self.mark_of(found, &request.key, "claim").await?);
                     }
                 }
-                // The mark before the record: what completes in between is then replayed, and not found superseded by itself.
-                // The record also shows whether an earlier attempt of this request was applied.
+                // The mark is read before the record, so that an operation which completes in between is replayed, and
+                // not superseded by itself. The record also shows whether an earlier attempt of this request was
+                // applied.
                 Written::Conflict(_) => {
                     let pause = backoff.next_poll();
                     if self.clock.now().after(pause) >= lease_until {
@@ -106,7 +107,7 @@ impl DynamoDbStore {
         Ok(Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }))
     }
 
-    /// Judges a claim by what is known.
+    /// Judges a claim by the known state.
     async fn judge_ordered(
         &self,
         item: Option<&Item>,
@@ -115,7 +116,7 @@ impl DynamoDbStore {
         order: &Order,
         now: Timestamp,
     ) -> Result<Judgement, Error> {
-        // An expired item is no record, whatever it holds.
+        // An expired item counts as absent, whatever it contains.
         let item = item.filter(|item| !self.schema.is_expired(item, now));
         let record = item.map(|item| self.schema.record(item, request.result_data, "claim")).transpose()?;
         loop {
@@ -124,7 +125,7 @@ impl DynamoDbStore {
                 Seen::Nothing => None,
             };
             let judgement = ordering::judge(record.as_ref(), known.as_ref(), request, order, now)?;
-            // Superseded comes before abandoned, and only the mark says it.
+            // Superseded takes precedence over abandoned, and only the mark shows it.
             let is_open = matches!(judgement, Judgement::Refused(Refusal::Abandoned { .. }));
             if !(is_open && matches!(mark, Seen::Nothing)) {
                 return Ok(judgement);
@@ -133,8 +134,8 @@ impl DynamoDbStore {
         }
     }
 
-    /// The write of a claim to its record, and what it grants. It creates the record, or replaces the one that was found by
-    /// the rule that allows it.
+    /// Returns a claim's write to its record, and the grant. It creates the record, or replaces the existing one by the
+    /// rule that allows it.
     fn claimed_record(
         &self,
         item: Option<&Item>,
@@ -145,7 +146,8 @@ impl DynamoDbStore {
         let lease_until = begun.after(request.lease);
         let names = &self.schema.names;
         let seen = |name: &String| item.and_then(|item| item.get(name));
-        // Attempts that cannot be counted are another library's, and counted anew if that is allowed: on an expired item.
+        // Attempts that cannot be incremented are another library's, and restart if that is allowed, that is, on an
+        // expired item.
         let restarts = seen(&names.attempt).is_some_and(|attempt| attempts(attempt).is_none());
         let expression = if restarts { self.expressions.restart(request) } else { self.expressions.claim(request) };
         let mut values = claim_values(&self.schema, request, now, begun, restarts);
@@ -190,7 +192,7 @@ impl DynamoDbStore {
                 let current = self.read_one(&request.key, ResultData::Include, operation).await?;
                 return Ok(Settled::LeaseLost { current: current.map(Box::new) });
             }
-            // Resolved anew for each try: the claim may have lapsed while the last one waited for its answer.
+            // Resolved again for each try, because the claim may have lapsed while the last one was in progress.
             let settlement = match (rules::resolved(&request.settlement, now), &later) {
                 (Resolved::Renew(renewal), Some(record)) => Resolved::Renew(renewal.raised_to(record)),
                 (Resolved::HandBack { .. }, Some(record)) => {
@@ -248,15 +250,15 @@ impl DynamoDbStore {
         Err(changed_each_time(AMEND))
     }
 
-    /// Whether what is known of the mark lets an outcome be committed.
+    /// Returns whether the known state of the mark allows an outcome to be committed.
     pub(super) fn may_commit(&self, mark: &Seen, request: &SettleRequest, order: &Order) -> Result<bool, Error> {
         let Seen::Item(item) = mark else { return Ok(true) };
         let mark = self.known_mark(item.as_ref(), &request.key, "commit")?;
         Ok(ordering::may_commit(mark.as_ref(), request, order, self.clock.now()))
     }
 
-    /// Judges a claim whose record the commit will judge. Where the mark refuses it, the record is read: an operation that is
-    /// done itself is replayed.
+    /// Judges a claim whose record the commit will judge. If the mark refuses it, the record is read, because a
+    /// completed operation is replayed.
     pub(super) async fn judge_claimless(
         &self,
         mark: &Seen,
@@ -292,7 +294,7 @@ impl DynamoDbStore {
         Ok(ordering::may_settle(mark.as_ref(), request, now))
     }
 
-    /// What a settle means whose record's condition failed.
+    /// Explains a settle whose record's condition failed.
     async fn explain_ordered(&self, request: &SettleRequest, found: Found) -> Result<Explained, Error> {
         let operation = request.settlement.as_str();
         let item = self.item_of(found, &request.key, ResultData::Include).await?;
@@ -307,7 +309,7 @@ impl DynamoDbStore {
         }
         let settled = rules::explain_settle(request, record)?;
         Ok(match settled {
-            // It is later on record than was asked for.
+            // The recorded lease is later than the requested one.
             Settled::LeaseLost { current: Some(record) }
                 if matches!(request.settlement, Settlement::Renew { .. })
                     && rules::may_settle(request, &record, self.clock.now()) =>
@@ -318,7 +320,7 @@ impl DynamoDbStore {
         })
     }
 
-    /// The write of a settle to its record.
+    /// Returns a settle's write to its record.
     fn settled_record(&self, request: &SettleRequest, settlement: &Resolved<'_>) -> Result<TransactWriteItem, Error> {
         let (expression, values) = self.settled_expression(request, settlement);
         match settlement {
@@ -327,7 +329,7 @@ impl DynamoDbStore {
         }
     }
 
-    /// A deletion of a record as a part of a transaction.
+    /// Returns a deletion of a record as part of a transaction.
     fn delete_within(
         &self,
         key: &KeyHash,
@@ -346,7 +348,7 @@ impl DynamoDbStore {
         Ok(TransactWriteItem::builder().delete(delete).build())
     }
 
-    /// An update of a record as a part of a transaction.
+    /// Returns an update of a record as part of a transaction.
     pub(super) fn update_within(
         &self,
         key: &KeyHash,
@@ -366,7 +368,7 @@ impl DynamoDbStore {
         Ok(TransactWriteItem::builder().update(update).build())
     }
 
-    /// Writes a record and a mark, or neither.
+    /// Writes both a record and a mark, or neither.
     async fn write_both(&self, operation: &'static str, writes: [TransactWriteItem; 2]) -> Result<Written, Error> {
         let call = self.client.transact_write_items().set_transact_items(Some(writes.into()));
         let Err(failure) = call.send().await else { return Ok(Written::Applied) };
@@ -384,7 +386,7 @@ impl DynamoDbStore {
         }
         let mut failed = reasons.iter().filter(|reason| reason.code().is_some_and(|code| code != "None"));
         let is_conflict = |reason: &CancellationReason| reason.code() == Some(CONFLICT);
-        // Throttling, say, is trouble with the store.
+        // Throttling, for example, is an error of the store.
         let reason = failed.clone().find(|reason| !is_conflict(reason)).or_else(|| failed.next());
         let (code, said) = reason.map_or(("", None), |reason| (reason.code().unwrap_or_default(), reason.message()));
         let error = error::of_statement(code, said, operation, || self.place());
@@ -420,9 +422,9 @@ fn changed_each_time(operation: &'static str) -> Error {
     Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, operation, message)
 }
 
-/// What a settle means whose record's condition failed.
+/// The meaning of a settle whose record's condition failed.
 enum Explained {
     Settled(Settled),
-    /// The lease, or the expiration, of the record is later than the renewal's: these are not lowered.
+    /// The recorded lease or expiration is later than the renewal's, and must not be lowered.
     Later(Box<Record>),
 }

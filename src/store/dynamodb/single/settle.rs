@@ -1,5 +1,5 @@
-//! The settle: one conditional `UpdateItem` or `DeleteItem`. It changes a record only while that is INPROGRESS under the
-//! request's owner, and never creates one.
+//! Settles with one conditional `UpdateItem` or `DeleteItem`, which changes a record only while it is INPROGRESS under
+//! the request's owner, and never creates one.
 
 use aws_sdk_dynamodb::{
     operation::delete_item::DeleteItemError,
@@ -49,8 +49,8 @@ impl DynamoDbStore {
         self.explain(request, item.as_ref()).await
     }
 
-    /// What a refused settle means: it was applied before, or the lease is lost, or a renewal would have lowered something, or a
-    /// hand-back passes on a release. `item` is what stood in the way.
+    /// Explains a refused settle: it was applied before, or the lease is lost, or a renewal would have lowered a value,
+    /// or a hand-back passes on a release. `item` is the existing item.
     pub(in crate::store::dynamodb) async fn explain(
         &self,
         request: &SettleRequest,
@@ -59,11 +59,11 @@ impl DynamoDbStore {
         let operation = request.settlement.as_str();
         let found = match item {
             Some(item) => self.schema.record(item, ResultData::Include, operation).map(Some),
-            // Nothing is left to release. (Where an emulator keeps the item to itself it may be there, and stays as it is.)
+            // Nothing is left to release. (If an emulator does not return the item, it may exist and stays unchanged.)
             None if request.settlement == Settlement::Release => return Ok(Settled::Done { found: None }),
             None => self.read_one(&request.key, ResultData::Include, operation).await,
         };
-        // Anew: the claim may have lapsed while the refused settle waited for its answer.
+        // Again, because the claim may have lapsed while the refused settle was in progress.
         let now = self.clock.now();
         if let (Settlement::HandBack, Ok(Some(record))) = (&request.settlement, &found)
             && let Some(hand_back) = passing_on(request, record, now)
@@ -83,7 +83,7 @@ impl DynamoDbStore {
         }
     }
 
-    /// Renews a claim whose record has a later lease, or a later expiration, than was asked for.
+    /// Renews a claim whose record has a later lease or expiration than requested.
     async fn raise(&self, request: &SettleRequest, record: &Record, renewal: Renewal) -> Result<Settled, Error> {
         let lease_until = renewal.lease_until;
         if record.lease_until == Some(lease_until) && record.expiration == Some(renewal.expiration) {
@@ -103,8 +103,8 @@ impl DynamoDbStore {
         }
     }
 
-    /// The expression of a settle, that of a release for a deletion, and its values. Whoever writes it, the record has to be in
-    /// progress under the request's owner.
+    /// Returns the expression of a settle (for a deletion that of a release) and its values. Whatever the kind of
+    /// write, the record must be in progress under the request's owner.
     pub(super) fn settled_expression(
         &self,
         request: &SettleRequest,
@@ -155,7 +155,7 @@ impl DynamoDbStore {
                     }
                 }
             }
-            // Lowers neither the lease nor the expiration, and revives no claim that has lapsed.
+            // Lowers neither the lease nor the expiration, and does not revive a lapsed claim.
             Resolved::Renew(Renewal { lease_until, expiration, lapsed, .. }) => {
                 set(":lease", number(lease_until.as_millis()));
                 set(":expiration", number(*expiration));

@@ -1,4 +1,4 @@
-//! Transactions: the handler's writes and the operation's outcome in one `TransactWriteItems`.
+//! Transactions of the handler's writes and the operation's outcome in one `TransactWriteItems`.
 
 use std::{
     fmt,
@@ -32,24 +32,24 @@ use crate::{
     },
 };
 
-/// The most writes of the handler's: DynamoDB takes 100 in a transaction, one of which records the outcome.
+/// The maximum number of the handler's writes. DynamoDB accepts 100 in a transaction, one of which records the outcome.
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html>
 const MAX_WRITES: usize = 99;
 
-/// How often a commit is made anew because the mark of its entity was changed.
+/// The maximum number of times that a commit is rebuilt because the mark of its entity has changed.
 const MAX_ROUNDS: u32 = 5;
 
-/// The writes of a handler. They are sent when it has succeeded, in one transaction with the operation's outcome. Until then
-/// nobody sees them, not even the handler.
+/// The writes of a handler. They are sent when it has succeeded, in one transaction with the operation's outcome. Until
+/// then they are visible to nobody, including the handler.
 ///
-/// Clones share one transaction. It takes no writes once the handler has returned.
+/// Clones share one transaction. It accepts no writes once the handler has returned.
 #[derive(Clone, Default)]
 pub struct Writes(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
     items: Vec<TransactWriteItem>,
-    /// Of an operation without a claim before the commit.
+    /// For an operation without a claim before the commit.
     claim: Option<WithoutClaim>,
     has_ended: bool,
 }
@@ -57,7 +57,7 @@ struct State {
 #[derive(Clone)]
 struct WithoutClaim {
     claim: ClaimRequest,
-    /// The mark of its entity, if it is in order.
+    /// The mark of its entity, if it is ordered.
     mark: Seen,
 }
 
@@ -66,8 +66,8 @@ impl Writes {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Request`] for more than 99 writes (an [ordered](crate::Operation::ordered_by) operation takes 98, and finds that out
-    /// at its commit); [`ErrorKind::Config`] once the handler has returned.
+    /// [`ErrorKind::Request`] for more than 99 writes (an [ordered](crate::Operation::ordered_by) operation accepts 98,
+    /// which its commit checks); [`ErrorKind::Config`] once the handler has returned.
     pub fn put(&self, put: Put) -> Result<(), Error> {
         self.add(TransactWriteItem::builder().put(put).build())
     }
@@ -76,7 +76,7 @@ impl Writes {
     ///
     /// # Errors
     ///
-    /// As of [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn update(&self, update: Update) -> Result<(), Error> {
         self.add(TransactWriteItem::builder().update(update).build())
     }
@@ -85,7 +85,7 @@ impl Writes {
     ///
     /// # Errors
     ///
-    /// As of [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn delete(&self, delete: Delete) -> Result<(), Error> {
         self.add(TransactWriteItem::builder().delete(delete).build())
     }
@@ -94,7 +94,7 @@ impl Writes {
     ///
     /// # Errors
     ///
-    /// As of [`put`](Self::put).
+    /// Those of [`put`](Self::put).
     pub fn check(&self, check: ConditionCheck) -> Result<(), Error> {
         self.add(TransactWriteItem::builder().condition_check(check).build())
     }
@@ -112,7 +112,7 @@ impl Writes {
         Ok(())
     }
 
-    /// Takes out what is to be written; `None` if that was done before.
+    /// Takes the writes, or returns `None` if they were taken before.
     fn end(&self) -> Option<State> {
         let mut state = self.lock();
         (!state.has_ended).then(|| std::mem::replace(&mut *state, State { has_ended: true, ..State::default() }))
@@ -123,7 +123,7 @@ impl Writes {
     }
 }
 
-/// Shows no items: they are the handler's.
+/// Omits the items, which belong to the handler.
 impl fmt::Debug for Writes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
@@ -138,8 +138,8 @@ impl Transactional for DynamoDbStore {
         Writes::default()
     }
 
-    /// Grants a claim without a call, since the condition of the commit decides. Of an ordered one the mark is read, so that
-    /// nothing runs that is superseded.
+    /// Grants a claim without a call, because the condition of the commit decides. For an ordered operation the mark is
+    /// read, so that a superseded one does not run.
     fn claim_within<'a>(
         &'a self,
         transaction: &'a Writes,
@@ -225,7 +225,7 @@ impl DynamoDbStore {
         commit.send().await?.settled()
     }
 
-    /// As [`commit_outcome`](Self::commit_outcome), with the mark of the entity.
+    /// Commits like [`commit_outcome`](Self::commit_outcome), with the mark of the entity.
     async fn commit_in_order(
         &self,
         items: Vec<TransactWriteItem>,
@@ -247,7 +247,8 @@ impl DynamoDbStore {
             };
             let mut items = items.clone();
             items.splice(0..0, [self.record_within(request, claim.as_ref())?, marked]);
-            // Another request, and so another token. If both arrive, the record's condition lets one of them pass.
+            // A different request needs a different token. If both arrive, the record's condition lets one of them
+            // pass.
             let token = if round == 0 { request.owner.to_hex() } else { format!("{}{round}", request.owner) };
             let is_claimless = claim.is_some();
             let commit = Commit { store: self, items, request: Some(request), token, of_records: 2, is_claimless };
@@ -265,7 +266,7 @@ impl DynamoDbStore {
         Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, COMMIT, message))
     }
 
-    /// The write of a commit to the mark; `None` if that does not let it pass.
+    /// Returns a commit's write to the mark, or `None` if the mark does not allow it.
     async fn mark_within(
         &self,
         seen: &Seen,
@@ -286,7 +287,7 @@ impl DynamoDbStore {
         }
     }
 
-    /// The write that records the outcome of a claim.
+    /// Returns the write that records the outcome of a claim.
     fn record_within(&self, request: &SettleRequest, claim: Option<&ClaimRequest>) -> Result<TransactWriteItem, Error> {
         let now = self.clock.now();
         let settlement = rules::resolved(&request.settlement, now);
@@ -300,8 +301,8 @@ impl DynamoDbStore {
         self.update_within(&request.key, expression, values)
     }
 
-    /// The write that records an outcome without a claim before it, where a claim would be granted. Attributes that this version
-    /// does not know stay.
+    /// Returns the write that records an outcome without a claim before it, if a claim would be granted. Attributes
+    /// that are unknown to this version are kept.
     fn put_record(&self, claim: &ClaimRequest, mut item: Item, now: Timestamp) -> Result<TransactWriteItem, Error> {
         let Expression { condition, names, .. } = self.expressions.commit(claim);
         let mut names = names.clone().unwrap_or_default();
@@ -326,7 +327,7 @@ impl DynamoDbStore {
         self.update_within(&claim.key, &update, values)
     }
 
-    /// The attributes of a record that has its outcome, without its key.
+    /// Returns the attributes of a record with its outcome, without its key.
     fn attributes(
         &self,
         claim: &ClaimRequest,
@@ -355,7 +356,7 @@ impl DynamoDbStore {
         }
         if self.schema.has_details() {
             set(&names.operation, text(&*claim.operation));
-            // Nothing was claimed before.
+            // There was no earlier claim.
             set(&names.claimed_at, number(settled_at.as_millis()));
             set(&names.settled_at, number(settled_at.as_millis()));
             if let Some(label) = &claim.label {
@@ -372,7 +373,7 @@ impl DynamoDbStore {
     }
 }
 
-/// The values of the condition under which an item may be replaced.
+/// Returns the values of the condition under which an item may be replaced.
 fn replaceable(schema: &Schema, claim: &ClaimRequest, now: Timestamp) -> Values {
     let mut values = values([(":now", number(now.seconds_rounded_down()))]);
     values.insert(":inprogress".to_owned(), text(Status::InProgress.as_str()));
@@ -384,7 +385,7 @@ fn replaceable(schema: &Schema, claim: &ClaimRequest, now: Timestamp) -> Values 
     values
 }
 
-/// For writes without an operation.
+/// Returns a token for writes without an operation.
 fn random_token() -> Result<Owner, Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|source| {

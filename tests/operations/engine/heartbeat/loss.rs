@@ -1,4 +1,4 @@
-//! A lease that is lost under its holder: the handler is dropped, and a successor's outcome counts.
+//! A lease that its holder loses. The handler is dropped, and a successor's outcome counts.
 
 use std::{
     future::pending,
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use super::{CHARGE, KEY, LEASE, MARGIN, SECOND, THIRD, UNTIL_STOP, World, assert_outcome};
 
 impl World {
-    /// Hangs, while after a second the record is changed so. Says when the handler was dropped.
+    /// Runs a handler that hangs while the record is changed after one second, and asserts when it was dropped.
     async fn hang_and_change(&self, change: impl FnOnce(&mut Record)) -> Outcome<u32> {
         let changed = async {
             sleep(SECOND).await;
@@ -106,7 +106,7 @@ async fn a_process_that_thaws_after_its_stop_point_neither_runs_nor_renews() {
 async fn the_timer_of_a_renewal_that_fires_after_a_thaw_renews_nothing() {
     let world = World::new();
     let clock = world.clock.clone();
-    // In a task of its own: the next that happens to the run is its timer.
+    // In a separate task, so that the next event of the run is its timer.
     let freeze = tokio::spawn(async move {
         sleep(SECOND).await;
         clock.jump(UNTIL_STOP);
@@ -117,7 +117,7 @@ async fn the_timer_of_a_renewal_that_fires_after_a_thaw_renews_nothing() {
     assert_eq!((took, world.calls()), (THIRD, vec![Call::Claim]));
 }
 
-/// Freezes while a renewal is on its way that was sent after ten seconds and is answered a second later, for this long.
+/// Freezes for this long during a renewal that was sent after ten seconds and gets its response a second later.
 async fn frozen_in_a_renewal(frozen_for: std::time::Duration) -> (Outcome<u32>, bool) {
     let (world, went_on) = (World::new(), AtomicBool::new(false));
     world.store.next(Call::Settle, Fault::Delay(SECOND));

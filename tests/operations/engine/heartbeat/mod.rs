@@ -1,4 +1,4 @@
-//! Work that outlasts its lease, where no deadline is known: the lease is renewed while it runs.
+//! Work that outlasts its lease without a known deadline. The lease is renewed while it runs.
 
 mod loss;
 mod time;
@@ -17,11 +17,11 @@ use super::{CHARGE, KEY, LEASE, MARGIN, MILLISECOND, UNTIL_STOP, World, assert_o
 
 const SECOND: Duration = Duration::from_secs(1);
 const THIRD: Duration = Duration::from_secs(10);
-/// How long a handler may run by default.
+/// The default maximum duration of a handler.
 const LONGEST: Duration = Duration::from_secs(900);
 
 impl World {
-    /// Work that takes this long, and then succeeds.
+    /// Works for this long, and then succeeds.
     async fn work_for(&self, time: Duration) -> Result<u32, Failure> {
         sleep(time).await;
         self.work().await
@@ -32,16 +32,16 @@ impl World {
         self.once.operation(CHARGE, KEY).run(|| self.work_for(time)).await.unwrap()
     }
 
-    /// Runs the operation with work that hangs: its outcome, and after which time it was dropped.
+    /// Runs the operation with hanging work, and returns its outcome and the time after which it was dropped.
     async fn hang_with_heartbeat(&self) -> (Outcome<u32>, Duration) {
         let begun = Instant::now();
         let run = self.once.operation(CHARGE, KEY).run(pending::<Result<u32, Failure>>);
-        // Without a timer of its own the test would hang where the engine does not cancelled.
+        // Without this timeout, the test would hang if the engine did not cancel the handler.
         let outcome = tokio::time::timeout(4 * LONGEST, run).await.expect("the handler is cancelled");
         (outcome.unwrap(), begun.elapsed())
     }
 
-    /// Tries to run the operation every half second for this time: nobody else may.
+    /// Tries to run the operation every half second for this time, and asserts that it is refused.
     async fn nobody_else_runs_it_for(&self, time: Duration) {
         let rival = self.another(|builder| builder);
         let until = Instant::now() + time;
@@ -89,7 +89,7 @@ async fn a_short_lease_is_renewed_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_of_a_lease_after_a_wait_is_renewed_in_time() {
+async fn a_lease_shortened_by_a_wait_is_renewed_in_time() {
     let world = World::new();
     let first = world.once.operation(CHARGE, KEY).run(|| async {
         sleep(25 * SECOND).await;

@@ -1,4 +1,4 @@
-//! How long work may run: to the longest duration, or to a deadline that is known.
+//! The maximum duration of work: the configured one, or a known deadline.
 
 use std::{future::pending, time::Duration};
 
@@ -91,7 +91,7 @@ async fn a_lease_that_lasts_until_a_known_deadline_is_not_renewed() {
     let mut context = Context::default();
     context.deadline = deadline.as_millis();
     for known in [Deadline::at(deadline), Deadline::from(&context)] {
-        // What the engine is set to has no effect.
+        // The engine's setting has no effect.
         let world = World::with(|builder| builder.heartbeat(LONGEST));
         let operation = world.once.operation(CHARGE, KEY).deadline(known);
         assert_outcome!(operation.run(|| world.work_for(290 * SECOND)).await, Ok(Outcome::Executed(1)));
@@ -133,7 +133,7 @@ async fn a_heartbeat_in_which_nothing_could_run_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_unprotected_has_the_same_longest_duration_and_no_heartbeat() {
+async fn an_unprotected_run_has_the_same_longest_duration_and_no_heartbeat() {
     for (settings, longest) in [
         ((|builder| builder) as fn(Builder) -> Builder, LONGEST),
         (|builder| builder.heartbeat(100 * SECOND), 100 * SECOND),

@@ -1,4 +1,4 @@
-//! Renewals that are throttled, slow or never answered.
+//! Renewals that are throttled, slow or never completed.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ async fn under_store_trouble_work_of_five_leases_has_one_holder() {
             }
         };
         let (outcome, rival) = tokio::join!(holder, rivals);
-        // Without a rival a claim whose answers were lost is taken over by its own sender.
+        // Without a rival, the sender of a claim whose responses were lost takes it over.
         assert_outcome!(outcome, Outcome::Executed(1) | Outcome::TookOver(1));
         assert_outcome!(rival, Ok(Outcome::Replayed(1)));
     }
@@ -109,7 +109,7 @@ async fn the_stop_point_counts_from_the_send_of_a_renewal_not_from_its_result() 
 #[tokio::test(start_paused = true)]
 async fn the_stop_point_counts_from_the_first_send_of_a_renewal_not_its_retry() {
     let world = World::new();
-    // Of the first renewal nothing is heard for three seconds; its repetition succeeds, and nothing after it.
+    // The first renewal gets no response for three seconds. Its repetition succeeds, and nothing after it.
     world.store.next(Call::Settle, Fault::Silence);
     world.store.next(Call::Settle, Fault::Delay(Duration::ZERO));
     world.store.always(Call::Settle, Fault::Throttled);

@@ -1,4 +1,4 @@
-//! Statements that fail inside an answer that succeeded, and requests that DynamoDB does not take.
+//! Statements that fail inside a successful response, and requests that DynamoDB rejects.
 
 use lambda_once::{
     Error, ErrorKind, ErrorStatus, Store,
@@ -121,7 +121,7 @@ async fn a_statement_that_is_not_permitted_or_not_valid_goes_alone() {
             let first = claims(0..2);
             stores.grants(&first).await;
             stores.world.clock.jump(LEASE + MARGIN * 2);
-            // A key more, so that there is something for the first step to create.
+            // One more key, so that the first step creates a record.
             let second = claims(0..3);
             stores.world.on(purpose).fail_member(0, code);
             stores.grants(&second).await;

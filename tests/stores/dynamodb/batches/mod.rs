@@ -1,4 +1,4 @@
-//! Several keys in one request: what a statement's own failure means, and what happens between the steps of a claim.
+//! Several keys in one request: failures of single statements, and events between the steps of a claim.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ mod sizes;
 
 pub(super) const RETENTION: Duration = Duration::from_secs(3600);
 
-/// A store that sends batches through the proxy, and one that sends single keys past it.
+/// A store that sends batches through the proxy, and one that sends single-key requests directly.
 struct Stores {
     world: World,
     store: DynamoDbStore,
@@ -54,7 +54,7 @@ impl Stores {
         self.direct.settle(&[settle(claim, settlement)]).await.remove(0).unwrap();
     }
 
-    /// The operations of the requests that the proxy has seen, with the number of statements in each.
+    /// Returns the operations of the requests that passed the proxy, with the number of statements in each.
     fn requests(&self) -> Vec<(String, usize)> {
         let statements = |body: &serde_json::Value| body["Statements"].as_array().map_or(0, Vec::len);
         let requests = self.world.proxy.requests().into_iter();
@@ -69,7 +69,7 @@ fn granted(answer: Result<Claimed, Error>) -> Grant {
     }
 }
 
-/// A claim on the key of this number, under an owner of its own.
+/// Returns a claim of the key with this number, with a separate owner.
 pub(super) fn claim(number: u8) -> ClaimRequest {
     let mut owner = [0; 16];
     getrandom::fill(&mut owner).unwrap();

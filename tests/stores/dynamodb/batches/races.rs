@@ -1,5 +1,5 @@
-//! What another owner does between the steps of a batched claim. Whatever it is, the claim ends as one that was made in
-//! a single step after it would have, or gives way.
+//! Actions of another owner between the steps of a batched claim. The claim either ends as a single-step claim after
+//! them would have, or gives way.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_once::{
@@ -18,7 +18,7 @@ use crate::{
     support::FUTURE,
 };
 
-/// What is there when the claim begins.
+/// The state when the claim begins.
 #[derive(Clone, Copy, Debug)]
 enum Start {
     Standing,
@@ -29,21 +29,21 @@ enum Start {
     ExpiredInProgress,
 }
 
-/// What happens in between.
+/// The action in between.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Nothing,
     Claim,
-    /// Given back at once; the record's lease is over as before, but it was granted once more.
+    /// A claim that is handed back immediately. The record's lease is over as before, but the attempt has increased.
     ClaimAndHandBack,
     ClaimOfAnotherPayload,
     Renewal,
     Completion,
     Release,
     Deletion,
-    /// By TTL, and then another owner claims.
+    /// A deletion by TTL, followed by another owner's claim.
     DeletionAndClaim,
-    /// By TTL, and then another owner claims and completes.
+    /// A deletion by TTL, followed by another owner's claim and completion.
     DeletionAndCompletion,
 }
 
@@ -64,14 +64,14 @@ const EVENTS: [Event; 10] = [
 ];
 
 impl Start {
-    /// Whether the claim sees something that it may replace.
+    /// Whether the claim finds a record that it may replace.
     fn is_replaceable(self) -> bool {
         !matches!(self, Self::Standing | Self::Done)
     }
 }
 
 impl Stores {
-    /// Makes the start, and returns the claim of its holder.
+    /// Creates the state, and returns the claim of its holder.
     async fn begin(&self, start: Start) -> ClaimRequest {
         let mut holder = claim(1);
         if matches!(start, Start::ExpiredInProgress) {
@@ -139,7 +139,8 @@ impl Stores {
         self.direct.read(&[claim.key], ResultData::Include).await.remove(0).unwrap()
     }
 
-    /// Claims in a batch while `event` happens before the step with this purpose, and holds the answer to the rules.
+    /// Claims in a batch while `event` happens before the step with this purpose, and checks the result against the
+    /// rules.
     async fn race(&self, start: Start, event: Event, before: Purpose) {
         let holder = self.begin(start).await;
         let at_start = self.record(&holder).await;
@@ -240,9 +241,9 @@ async fn between_the_select_and_the_second_insert() {
     }
 }
 
-/// The item is gone between two steps; the second `INSERT` is applied, and its first answer is lost to the client.
+/// The item is deleted between two steps. The second `INSERT` is applied, but its first response is lost.
 #[tokio::test]
-async fn a_claim_of_what_is_gone_recognizes_itself() {
+async fn a_claim_of_a_deleted_record_recognizes_itself() {
     for (start, step) in [(Start::Standing, Purpose::Read), (Start::Lapsed, Purpose::Takeover)] {
         let stores = Stores::new().await;
         let holder = stores.begin(start).await;
@@ -261,7 +262,7 @@ async fn a_claim_of_what_is_gone_recognizes_itself() {
 }
 
 impl Stores {
-    /// Takes over a lapsed claim in a batch, whose item another one changes in between, past every rule.
+    /// Takes over a lapsed claim in a batch while another client changes its item, bypassing the rules.
     async fn take_over_while(&self, attribute: &str, value: AttributeValue) -> Result<Claimed, Error> {
         let holder = self.begin(Start::Lapsed).await;
         let mut takeover = self.world.on(Purpose::Takeover).hold();
@@ -288,7 +289,7 @@ async fn a_record_written_by_a_newer_deployment_before_the_update_is_left_to_it(
 
 #[tokio::test]
 async fn a_lease_that_ends_with_the_margin_now_is_not_taken_over() {
-    // Time stands still, for each of the two stores at its own.
+    // Each of the two stores has a clock that does not advance.
     let mut stores = Stores::new().await;
     stores.store = stores.store.clone().with_clock(ManualClock::at(FUTURE.after(LEASE)));
     let ends_now = FUTURE.after(LEASE).before(MARGIN);

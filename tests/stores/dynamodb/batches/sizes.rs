@@ -1,4 +1,4 @@
-//! The number of requests that several keys take.
+//! The number of requests for several keys.
 
 use lambda_once::{
     Store,
