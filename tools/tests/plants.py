@@ -142,7 +142,10 @@ def rounds(plants):
 
 
 def notice(plants):
-    """Returns for each mutation whether it is detected, and by which test, or the reason why not."""
+    """Returns for each mutation whether it is detected, and by which test, or the reason why not.
+
+    A test whose name has no store may fail because of any of them. So a mutation that survives among others is tested alone.
+    """
     files = {COPY / "src" / plant.file for plant in plants}
     sound = {file: file.read_text() for file in files}
     try:
@@ -150,13 +153,15 @@ def notice(plants):
             file = COPY / "src" / plant.file
             file.write_text(sound[file].replace(plant.old, plant.new))
         programs = build({plant.tests.split()[0] for plant in plants})
-        return [(plant, *noticed_in(programs, plant)) for plant in plants]
+        is_alone = len(plants) == 1
+        results = [(plant, *noticed_in(programs, plant, "" if is_alone else store_of(plant))) for plant in plants]
     finally:
         for file, text in sound.items():
             file.write_text(text)
+    return [result if is_alone or result[1] else notice([result[0]])[0] for result in results]
 
 
-def noticed_in(programs, plant):
+def noticed_in(programs, plant, store):
     if programs is None:
         return False, "does not compile"
     binary, *filters = plant.tests.split()
@@ -164,7 +169,7 @@ def noticed_in(programs, plant):
     if failed is None:
         return False, "the tests hang"
     # Failures caused by another store's mutation do not count.
-    failed = [name for name in failed if store_of(plant) in name]
+    failed = [name for name in failed if store in name]
     if not failed:
         return False, f"survives {plant.tests}"
     more = f" and {len(failed) - 1} more" if len(failed) > 1 else ""
