@@ -13,6 +13,9 @@ pub enum ErrorKind {
     Config,
     /// The key is missing, or a part of it is.
     KeyMissing,
+    /// The [caller](crate::http::Caller) to whom an HTTP request's key belongs is not known.
+    #[cfg(feature = "http")]
+    Caller,
     /// The key or the payload cannot be read: not JSON where JSON is needed, nested too deeply, or a member twice.
     Payload,
     /// The entity or the sequence of an [ordered](crate::Operation::ordered_by) operation is missing, or the sequence is not a
@@ -42,6 +45,9 @@ pub enum ErrorKind {
     Transaction,
     /// A record was written by a newer version, or holds a status that is not known.
     Format,
+    /// `before_replay` of the HTTP layer refused a replay, panicked or took too long.
+    #[cfg(feature = "http")]
+    Replay,
     /// A stored result no longer decodes into the type that is asked for.
     StoredResult,
 }
@@ -66,6 +72,8 @@ impl ErrorKind {
         match self {
             Self::Config => "config",
             Self::KeyMissing => "key_missing",
+            #[cfg(feature = "http")]
+            Self::Caller => "caller_unknown",
             Self::Payload => "invalid_payload",
             Self::Order => "invalid_order",
             Self::Decode => "decode",
@@ -79,6 +87,8 @@ impl ErrorKind {
             Self::Request => "request",
             Self::Transaction => "transaction",
             Self::Format => "format",
+            #[cfg(feature = "http")]
+            Self::Replay => "replay_refused",
             Self::StoredResult => "stored_result",
         }
     }

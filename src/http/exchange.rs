@@ -122,16 +122,16 @@ pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
     let participation = match settings.hooked(|| settings.participation(&parts)) {
         Ok(Participation::PassThrough) => return settings.pass(Work { inner, parts, body, reader }).await,
         Ok(participation) => participation,
-        Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
+        Err(problem) => return Ok(settings.refuse_early(problem, &parts).await),
     };
     let (bytes, body) = match settings.read(body, &parts, &mut reader).await {
         Ok(read) => read,
-        Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
+        Err(problem) => return Ok(settings.refuse_early(problem, &parts).await),
     };
     let candidate = match settings.hooked(|| settings.candidate(participation, &parts, &Body::new(&bytes))) {
         Ok(Some(candidate)) => candidate,
         Ok(None) => return settings.pass(Work { inner, parts, body, reader }).await,
-        Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
+        Err(problem) => return Ok(settings.refuse_early(problem, &parts).await),
     };
     drop(bytes);
     let entry = settings.enter(candidate, &parts);
@@ -162,11 +162,8 @@ impl LayerSettings {
         body.read(reader).await.map_err(|problem| match problem {
             BodyProblem::TooLarge => Problem::BODY_TOO_LARGE,
             BodyProblem::TimedOut => Problem::BODY_TIMED_OUT,
-            BodyProblem::NoRoom => {
-                self.warn_overloaded("the layer holds as many bytes of bodies as it may");
-                Problem::OVERLOADED
-            }
-            BodyProblem::Broken(_) => Problem::BODY_BROKEN,
+            BodyProblem::NoRoom => Problem::OVERLOADED.because("the layer holds as many bytes of bodies as it may"),
+            BodyProblem::Broken(error) => Problem::BODY_BROKEN.because(error),
         })
     }
 
@@ -234,7 +231,9 @@ impl LayerSettings {
                     work.rest();
                     (Ok(ClaimAnswer::Refused(refusal)), None)
                 }
-                Err(NotAdmitted::Overloaded) => return Ok(self.refusal(Problem::OVERLOADED, Some(&work.parts))),
+                Err(NotAdmitted::Overloaded(why)) => {
+                    return Ok(self.refuse_unclaimed(Problem::OVERLOADED.because(why), Some(&work.parts)));
+                }
                 Err(NotAdmitted::Failed(error)) => return Err(error),
             };
             let answer = match answer {
@@ -392,11 +391,13 @@ impl LayerSettings {
             Ok(_) if is_error => Conclusion::Released(response),
             Ok(ResponseAction::Store) => Conclusion::Completed(response),
             Ok(ResponseAction::Release | ResponseAction::Keep) => Conclusion::Released(response),
-            Err(problem) => Conclusion::Released(self.refusal(problem, request.as_ref())),
+            Err(problem) => Conclusion::Released(self.refuse_unclaimed(problem, request.as_ref())),
         };
         match self.engine.commit(End::settled_with(None, None, conclusion), transaction).await.into_conclusion() {
             Conclusion::Completed(response) | Conclusion::Released(response) => Ok(response),
-            Conclusion::NotCommitted(failure) => Ok(self.refusal(Problem::of_commit(&failure), request.as_ref())),
+            Conclusion::NotCommitted(failure) => {
+                Ok(self.refuse_unclaimed(Problem::of_commit(&failure), request.as_ref()))
+            }
             _ => Ok(self.refusal(Problem::UNAVAILABLE, request.as_ref())),
         }
     }

@@ -161,6 +161,7 @@ mod layer;
 mod multipart;
 mod pending_claim;
 mod problem;
+mod refusals;
 mod request_body;
 mod response_action;
 mod response_body;

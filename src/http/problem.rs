@@ -1,12 +1,16 @@
 //! Refusals, as `application/problem+json` (RFC 9457).
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, fmt::Display, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
-    idempotency::verdict::{Failure, Verdict},
+    error::ErrorKind,
+    idempotency::{
+        outcome::OutcomeKind,
+        verdict::{Failure, Verdict},
+    },
     record::{Difference, PayloadPart},
     store::{Mismatch, MismatchState},
 };
@@ -32,6 +36,8 @@ pub(super) struct Problem {
     answered: Option<(StatusCode, Option<HeaderValue>)>,
     /// The parts in which the request differs from the one that the key was used with.
     difference: Difference,
+    /// The cause, for the log alone.
+    cause: Option<String>,
 }
 
 /// Whether the same request may succeed later.
@@ -55,6 +61,7 @@ impl Problem {
             retry: Retry::Never,
             answered: None,
             difference: Difference::UNKNOWN,
+            cause: None,
         }
     }
 
@@ -235,6 +242,34 @@ impl Problem {
     /// Of a transaction that was not committed, or may not have been.
     pub(super) fn of_commit(failure: &Failure) -> Self {
         if failure.verdict() == Verdict::Unknown { Self::COMMIT_UNKNOWN } else { Self::NOT_COMMITTED }
+    }
+
+    /// Adds the cause, which is logged. Clients do not see it.
+    pub(super) fn because(self, cause: impl Display) -> Self {
+        Self { cause: Some(cause.to_string()), ..self }
+    }
+
+    pub(super) fn code(&self) -> &'static str {
+        self.code
+    }
+
+    pub(super) fn cause(&self) -> Option<&str> {
+        self.cause.as_deref()
+    }
+
+    /// Returns the outcome that is logged of this refusal, and told to observers, if nothing was claimed.
+    pub(super) fn unclaimed_outcome(&self) -> Result<OutcomeKind, ErrorKind> {
+        Err(match self.code {
+            "caller_unknown" => ErrorKind::Caller,
+            "key_missing" => ErrorKind::KeyMissing,
+            "order_missing" => ErrorKind::Order,
+            "misconfigured" => ErrorKind::Config,
+            "not_committed" | "commit_unknown" => ErrorKind::Transaction,
+            // A function of the application failed.
+            "hook_failed" | "unavailable" => ErrorKind::Decode,
+            "overloaded" => return Ok(OutcomeKind::NotStarted),
+            _ => ErrorKind::Payload,
+        })
     }
 
     pub(super) fn malformed(detail: impl Into<Cow<'static, str>>) -> Self {

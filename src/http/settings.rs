@@ -7,7 +7,7 @@ use http::{Extensions, HeaderName, Method, Response, StatusCode, request::Parts}
 
 use super::{
     Caller, InFlight, ResponseAction, StoredResponse, admission::Permits, fingerprint::FingerprintHook,
-    request_body::Room, stored::HeaderPolicy,
+    refusals::Warnings, request_body::Room, stored::HeaderPolicy,
 };
 use crate::{
     error::{BoxError, Error},
@@ -120,6 +120,7 @@ pub(super) struct LayerSettings {
     pub(super) problem_type_base: Option<Cow<'static, str>>,
     pub(super) mismatch_status: StatusCode,
     pub(super) in_progress_status: StatusCode,
+    pub(super) warnings: Arc<Warnings>,
     pub(super) on_rejection: Option<Decorate>,
 }
 
@@ -161,6 +162,7 @@ impl LayerSettings {
             problem_type_base: None,
             mismatch_status: StatusCode::UNPROCESSABLE_ENTITY,
             in_progress_status: StatusCode::CONFLICT,
+            warnings: Arc::default(),
             on_rejection: None,
         }
     }

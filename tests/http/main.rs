@@ -25,6 +25,7 @@ mod network;
 mod orders;
 mod probes;
 mod queues;
+mod refusal_logs;
 mod refusals;
 mod replays;
 mod requests;
