@@ -85,7 +85,7 @@ impl IdempotencyKeyLayer {
     /// * a status for refusals is below 400;
     /// * [`max_in_flight`](Self::max_in_flight) is zero;
     /// * [`max_buffered`](Self::max_buffered) is less than [`max_body`](Self::max_body);
-    /// * the longest duration of the [`heartbeat`](Self::heartbeat) is zero.
+    /// * the longest duration of the [`heartbeat`](Self::heartbeat) is zero, or one is set in Lambda.
     pub fn validate(self) -> Result<Self, Error> {
         self.settings.check()?;
         Ok(self)
@@ -433,8 +433,10 @@ impl IdempotencyKeyLayer {
     /// not suit the service. Its lease is renewed meanwhile, also after its client has disconnected
     /// ([`run_to_completion`](Self::run_to_completion)). At `max_duration` the handler is cancelled, with 504.
     ///
-    /// In an invocation whose deadline is known the lease lasts until then: its requests are refused with 500 `misconfigured`. The
-    /// engine's own setting has no effect there.
+    /// In an invocation whose deadline is known the lease lasts until then, and nothing is renewed. So in Lambda
+    /// [`validate`](Self::validate) fails, if the feature `http-lambda` is on, and a request in an invocation with a deadline is
+    /// refused with 500 `misconfigured`. The engine's own setting has no effect there: for code that also runs outside Lambda,
+    /// or behind the Lambda Web Adapter, set that one.
     ///
     /// ```
     /// use std::time::Duration;

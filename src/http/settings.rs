@@ -179,6 +179,9 @@ impl LayerSettings {
             order: self.order.is_some(),
             heartbeat: self.heartbeat,
         })?;
+        // Without `lambda_http` no request has a deadline, also behind the Lambda Web Adapter.
+        #[cfg(feature = "http-lambda")]
+        self.heartbeat.check_invocations()?;
         if !self.engine.store.format().keeps_every_outcome() {
             return Err(Error::config(
                 "AWS Powertools cannot replay the HTTP layer's responses, nor tell callers apart: use a store without `powertools`",
