@@ -1,8 +1,12 @@
 //! Request and response bodies, and their limits.
 
+use std::convert::Infallible;
+
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use futures_util::stream;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
 use lambda_http::{Body, IntoResponse, request::from_str};
 use lambda_once::{
     Results,
@@ -136,4 +140,31 @@ async fn an_answer_that_is_not_kept_is_gone_and_its_operation_stays_done() {
     assert_eq!(app.post("k", "{}").await.status, 201);
     let again = app.post("k", "{}").await;
     assert_eq!((again.status, again.is_replay(), app.runs()), (410, true, 1));
+}
+
+/// Sends a boxed body twice to a handler that echoes it with its trailer.
+macro_rules! echoed_twice {
+    ($boxed:ident) => {
+        let handler = tower::service_fn(|request: Request<_>| async move {
+            let body = BodyExt::collect(request.into_body()).await.unwrap();
+            let etag = body.trailers().map(|trailers| trailers[header::ETAG].clone());
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(format!("{:?} {etag:?}", body.to_bytes())))))
+        });
+        let service = layer().layer(handler);
+        for is_replay in [false, true] {
+            let trailers = HeaderMap::from_iter([(header::ETAG, "e".parse().unwrap())]);
+            let frames = [Frame::data(Bytes::from("char")), Frame::data(Bytes::from("ge")), Frame::trailers(trailers)];
+            let body = StreamBody::new(stream::iter(frames.map(Ok::<_, std::io::Error>)));
+            let request = Request::post("/").header("idempotency-key", "k").body(body.$boxed()).unwrap();
+            let answer = service.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.headers().contains_key("idempotency-replayed"), is_replay);
+            assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "b\"charge\" Some(\"e\")");
+        }
+    };
+}
+
+#[tokio::test]
+async fn boxed_bodies_are_read_and_handed_on_with_their_trailers() {
+    echoed_twice!(boxed);
+    echoed_twice!(boxed_unsync);
 }
