@@ -7,8 +7,12 @@ use http::{HeaderMap, HeaderValue, Response, header, request::Parts};
 use tracing::Level;
 
 use super::{
-    ResponseBody, StoredResponse, handler_end::HandlerEnd, lambda, problem::Problem, settings::LayerSettings,
-    stored::StoredForm,
+    ResponseBody, StoredResponse,
+    handler_end::HandlerEnd,
+    lambda,
+    problem::Problem,
+    settings::LayerSettings,
+    stored::{ORIGINAL_REQUEST, StoredForm},
 };
 use crate::{
     clock::Timestamp,
@@ -219,9 +223,12 @@ impl LayerSettings {
         self.log(if is_whole { kind } else { OutcomeKind::ReplayedWithoutResult }, Difference::UNKNOWN, asked);
         let StoredResponse { mut response, trailers, .. } = stored;
         if !is_whole {
-            let location = response.headers_mut().remove(header::LOCATION);
-            return self
-                .marked(self.refusal(Problem::ANSWER_NOT_KEPT.answered(response.status(), location), asked.parts));
+            let headers = response.headers_mut();
+            let (location, original) = (headers.remove(header::LOCATION), headers.remove(ORIGINAL_REQUEST));
+            let problem = Problem::ANSWER_NOT_KEPT.answered(response.status(), location);
+            let mut response = self.marked(self.refusal(problem, asked.parts));
+            response.headers_mut().extend(original.map(|id| (ORIGINAL_REQUEST, id)));
+            return response;
         }
         self.marked(response.map(|bytes| ResponseBody::with_trailers(bytes, trailers)))
     }

@@ -56,6 +56,9 @@ const WITHDRAW_FOR: Duration = Duration::from_secs(28);
 /// The longest that a response which is there waits for that.
 const WITHDRAW_AFTER_RUN: Duration = Duration::from_secs(2);
 
+/// The longest id of a request that is stored, in bytes: clients choose it.
+const MAX_REQUEST_ID: usize = 255;
+
 /// A request, and the service that handles it.
 struct Work<S, B> {
     inner: S,
@@ -327,6 +330,7 @@ impl LayerSettings {
         let Work { mut inner, mut parts, body, reader: _reader } = work;
         let request = self.needs_request_later().then(|| parts.clone());
         let is_invocation = lambda::is_invocation(&parts);
+        let request_id = self.request_id(&parts);
         parts.extensions.insert(claim.clone());
         parts.extensions.insert(client.clone());
         let transaction = self.transactions.as_ref().map(|transactions| (transactions.begin)(&mut parts.extensions));
@@ -336,7 +340,8 @@ impl LayerSettings {
                 && let Some(found) = earlier_result(&own, |claim| probe(&parts, claim)).await?
             {
                 let (parts, bytes) = found.into_parts();
-                return Ok(Success::Recover(self.ran(parts, ResponseBody::of_bytes(bytes), is_invocation)));
+                // It was another request that ran.
+                return Ok(Success::Recover(self.ran(parts, ResponseBody::of_bytes(bytes), is_invocation, None)));
             }
             if client.has_left() {
                 // While it was probed.
@@ -362,7 +367,7 @@ impl LayerSettings {
             } else {
                 decision
             };
-            let ran = self.ran(parts, body, is_invocation);
+            let ran = self.ran(parts, body, is_invocation, request_id);
             Ok(match decision {
                 ResponseAction::Store => Success::Complete(ran),
                 ResponseAction::Release => Success::Release(ran),
@@ -423,11 +428,18 @@ impl LayerSettings {
         mut parts: response::Parts,
         body: ResponseBody<R>,
         is_invocation: bool,
+        request_id: Option<HeaderValue>,
     ) -> HandlerEnd<'_, R, E> {
         self.remove_marks(&mut parts.headers);
         let is_replayable =
             !is_invocation || body.whole().is_none_or(|bytes| lambda::takes_response(&parts.headers, bytes));
-        HandlerEnd::Answered { parts, body, headers: &self.stored_headers, is_replayable }
+        HandlerEnd::Answered { parts, body, headers: &self.stored_headers, is_replayable, request_id }
+    }
+
+    /// Returns the id by which the client or the front door knows a request.
+    fn request_id(&self, parts: &Parts) -> Option<HeaderValue> {
+        let given = parts.headers.get(&self.request_id).filter(|id| (1..=MAX_REQUEST_ID).contains(&id.len()));
+        given.cloned().or_else(|| HeaderValue::from_str(lambda::request_id(parts)?).ok())
     }
 
     /// Only the layer says whether a response is a replay, or unprotected.

@@ -1,6 +1,6 @@
 //! The handler's result, and its recorded form.
 
-use http::response::Parts;
+use http::{HeaderValue, response::Parts};
 
 use super::{
     ResponseBody,
@@ -20,6 +20,8 @@ pub(super) enum HandlerEnd<'s, R, E> {
         body: ResponseBody<R>,
         headers: &'s HeaderPolicy,
         is_replayable: bool,
+        /// The id of the request, if it is known.
+        request_id: Option<HeaderValue>,
     },
     /// With a response whose body broke off.
     Broken,
@@ -36,19 +38,22 @@ impl<R, E> HandlerEnd<'_, R, E> {
 impl<R, E> Recorded for HandlerEnd<'_, R, E> {
     /// A response that is too large is recorded without its body; one whose result is discarded by its status alone.
     fn recorded(&self, encoder: &Encoder<'_>) -> StoredResult {
-        let Self::Answered { parts, body, headers, is_replayable } = self else { return StoredResult::DROPPED };
+        let Self::Answered { parts, body, headers, is_replayable, request_id } = self else {
+            return StoredResult::DROPPED;
+        };
         if encoder.discards_results() {
             return encoder.encode_always(&StoredForm::of_status(parts.status));
         }
         if let Some(bytes) = body.whole().filter(|_| *is_replayable) {
             let form = StoredForm::new(parts.status, &parts.headers, bytes, body.trailers(), headers);
-            let whole = encoder.encode(&form);
+            let whole = encoder.encode(&form.of_request(request_id.as_ref(), headers));
             if whole.data.is_some() {
                 return whole;
             }
         } else {
             tracing::warn!(target: "lambda_once", "the response is too large to be replayed, so its body is not kept; the operation stays done");
         }
-        encoder.encode(&StoredForm::without_body(parts.status, &parts.headers, headers))
+        let form = StoredForm::without_body(parts.status, &parts.headers, headers);
+        encoder.encode(&form.of_request(request_id.as_ref(), headers))
     }
 }

@@ -37,7 +37,8 @@ use crate::{
 /// | [`fingerprint`](Self::fingerprint) | the body, [by its media type](super#what-is-compared) |
 /// | [`compare_headers`](Self::compare_headers) | none |
 /// | [`classify_response`](Self::classify_response) | [`ResponseAction::by_status`] |
-/// | [`store_headers`](Self::store_headers), [`drop_headers`](Self::drop_headers) | all but those of one exchange |
+/// | [`store_headers`](Self::store_headers), [`drop_headers`](Self::drop_headers), [`store_only_headers`](Self::store_only_headers) | all but those of one exchange |
+/// | [`request_id`](Self::request_id) | `X-Request-Id` |
 /// | [`replay_header`](Self::replay_header), [`mark_first_responses`](Self::mark_first_responses) | `Idempotency-Replayed`, on replays |
 /// | [`wait_up_to`](Self::wait_up_to) | no wait |
 /// | [`mismatch_status`](Self::mismatch_status), [`in_progress_status`](Self::in_progress_status) | 422, 409 |
@@ -200,6 +201,33 @@ impl IdempotencyKeyLayer {
     /// Stores these headers too, except hop-by-hop headers, `Content-Length` and `Authorization`.
     pub fn store_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
         self.settings.stored_headers.stored.extend(names);
+        self
+    }
+
+    /// Stores only these headers, and those of [`store_headers`](Self::store_headers), instead of all but those of one exchange.
+    /// Name `Content-Type` too if a replay needs it. Trailers are stored as without the list.
+    ///
+    /// ```
+    /// use http::header::{CONTENT_TYPE, ETAG, LOCATION};
+    /// use lambda_once::http::IdempotencyKeyLayer;
+    ///
+    /// # fn set_up(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
+    /// layer.store_only_headers([CONTENT_TYPE, ETAG, LOCATION])
+    /// # }
+    /// ```
+    pub fn store_only_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.settings.stored_headers.only.get_or_insert_default().extend(names);
+        self
+    }
+
+    /// Sets the request header that holds the id of a request, `X-Request-Id` by default. A replay names the request that ran in
+    /// its header `Original-Request`. Without this header in the request, or if it is longer than 255 bytes, that is the request id of
+    /// API Gateway, or else of the Lambda invocation. Outside Lambda there is none then.
+    ///
+    /// Let an outer layer create the id, such as `SetRequestIdLayer` of `tower-http`. To leave `Original-Request` out,
+    /// [drop](Self::drop_headers) it.
+    pub fn request_id(mut self, name: HeaderName) -> Self {
+        self.settings.request_id = name;
         self
     }
 

@@ -133,6 +133,7 @@
 //! Status, headers, body and trailers are stored, except headers of one exchange: hop-by-hop and framing headers,
 //! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or
 //! its name is in [`store_headers`](IdempotencyKeyLayer::store_headers): any other value was chosen for the origin that asked first.
+//! A replay names the request that ran in `Original-Request`, if its [id](IdempotencyKeyLayer::request_id) is known.
 //!
 //! # Disconnects
 //!

@@ -97,6 +97,8 @@ pub(super) struct LayerSettings {
     pub(super) compared_headers: Vec<HeaderName>,
     pub(super) decide: Decide,
     pub(super) stored_headers: HeaderPolicy,
+    /// The request header that holds a request's id.
+    pub(super) request_id: HeaderName,
     pub(super) replay_header: HeaderName,
     pub(super) marks_first_responses: bool,
     pub(super) before_replay: Option<ReplayGate>,
@@ -143,6 +145,7 @@ impl LayerSettings {
             compared_headers: Vec::new(),
             decide: Arc::new(ResponseAction::by_status),
             stored_headers: HeaderPolicy::default(),
+            request_id: HeaderName::from_static("x-request-id"),
             replay_header: HeaderName::from_static("idempotency-replayed"),
             marks_first_responses: false,
             before_replay: None,

@@ -23,6 +23,7 @@ mod logs;
 mod mismatches;
 mod network;
 mod orders;
+mod original_request;
 mod probes;
 mod queues;
 mod refusal_logs;
