@@ -355,7 +355,7 @@ impl LayerSettings {
             };
             let (parts, body) = response.into_parts();
             let decision = self.decision_on(&parts.extensions, parts.status);
-            let Ok(body) = ResponseBody::read(body, self.max_body).await else {
+            let Ok(body) = ResponseBody::read(body, self.max_response).await else {
                 return Ok(match decision {
                     ResponseAction::Release => Success::Release(HandlerEnd::Broken),
                     ResponseAction::Store | ResponseAction::Keep => Success::Keep(HandlerEnd::Broken),

@@ -42,7 +42,8 @@ use crate::{
 /// | [`replay_header`](Self::replay_header), [`mark_first_responses`](Self::mark_first_responses) | `Idempotency-Replayed`, on replays |
 /// | [`wait_up_to`](Self::wait_up_to) | no wait |
 /// | [`mismatch_status`](Self::mismatch_status), [`in_progress_status`](Self::in_progress_status) | 422, 409 |
-/// | [`max_body`](Self::max_body), [`reject_large_responses`](Self::reject_large_responses) | 6 MiB; a larger response is passed through |
+/// | [`max_body`](Self::max_body) | 6 MiB |
+/// | [`max_response`](Self::max_response), [`reject_large_responses`](Self::reject_large_responses) | 6 MiB; a larger response is passed through |
 /// | [`max_buffered`](Self::max_buffered), [`body_idle_timeout`](Self::body_idle_timeout) | 128 MiB, 30 seconds |
 /// | [`max_in_flight`](Self::max_in_flight) | no limit |
 /// | [`fail_open`](Self::fail_open) | no |
@@ -378,11 +379,19 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Sets the largest request body, and the largest response body that is stored, in bytes. A larger request is refused with
-    /// 413. A larger response is passed through and stored without its body, so a retry gets 410. In Lambda the same holds for
-    /// a response above its limit of 6,291,556 bytes, as `lambda_http` encodes it: the function could not replay it either.
+    /// Sets the largest request body, in bytes, 6 MiB by default. A larger request is refused with 413.
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.settings.max_body = bytes;
+        self
+    }
+
+    /// Sets the largest response body that is stored, in bytes, 6 MiB by default. A larger response is passed through and
+    /// stored without its body, so a retry gets 410. In Lambda the same holds for a response above its limit of 6,291,556 bytes, as
+    /// `lambda_http` encodes it: the function could not replay it either.
+    ///
+    /// The limit of the [store](crate::store::Limits) applies as well, to the compressed response.
+    pub fn max_response(mut self, bytes: usize) -> Self {
+        self.settings.max_response = bytes;
         self
     }
 
@@ -432,8 +441,8 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Refuses a response that is too large ([`max_body`](Self::max_body)) with 500, instead of passing it through to the first
-    /// client.
+    /// Refuses a response that is too large ([`max_response`](Self::max_response)) with 500, instead of passing it through to the
+    /// first client.
     pub fn reject_large_responses(mut self) -> Self {
         self.settings.refuses_large_answers = true;
         self

@@ -127,7 +127,7 @@
 //! [classifier](crate::Builder::classify).
 //!
 //! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`ResponseAction`] is among the extensions of the
-//! response. The trailers of a response larger than [`max_body`](IdempotencyKeyLayer::max_body) are not known yet and do not count:
+//! response. The trailers of a response larger than [`max_response`](IdempotencyKeyLayer::max_response) are not known yet and do not count:
 //! it is recorded as done, without its body.
 //!
 //! Status, headers, body and trailers are stored, except headers of one exchange: hop-by-hop and framing headers,

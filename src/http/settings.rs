@@ -107,6 +107,7 @@ pub(super) struct LayerSettings {
     pub(super) wait_up_to: Duration,
     pub(super) heartbeat: Heartbeat,
     pub(super) max_body: usize,
+    pub(super) max_response: usize,
     /// For request bodies.
     pub(super) room: Room,
     pub(super) body_idle_timeout: Duration,
@@ -154,6 +155,7 @@ impl LayerSettings {
             wait_up_to: Duration::ZERO,
             heartbeat: Heartbeat::AsEngine,
             max_body: MAX_BODY_BYTES,
+            max_response: MAX_BODY_BYTES,
             room: Room::of(MAX_BUFFERED_BYTES),
             body_idle_timeout: BODY_IDLE_TIMEOUT,
             max_in_flight: None,
@@ -241,6 +243,7 @@ impl fmt::Debug for LayerSettings {
             .field("methods", &self.methods)
             .field("wait_up_to", &self.wait_up_to)
             .field("max_body", &self.max_body)
+            .field("max_response", &self.max_response)
             .field("max_in_flight", &self.max_in_flight)
             .finish_non_exhaustive()
     }

@@ -98,7 +98,7 @@ async fn a_request_beyond_the_cap_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_response_beyond_the_cap_is_passed_through_and_its_operation_is_done() {
     let long = |_, _| async { Response::new(Full::from("12345")) };
-    let app = App::with(|engine| engine, |layer| layer.max_body(4), long);
+    let app = App::with(|engine| engine, |layer| layer.max_response(4), long);
     let got = app.post("k", "1").await;
     assert_eq!((got.status, &got.body[..]), (200, &b"12345"[..]));
     let again = app.post("k", "1").await;
@@ -109,7 +109,7 @@ async fn a_response_beyond_the_cap_is_passed_through_and_its_operation_is_done()
 #[tokio::test(start_paused = true)]
 async fn an_answer_beyond_the_cap_can_be_refused_and_its_operation_stays_done() {
     let long = |_, _| async { Response::new(Full::from("12345")) };
-    let app = App::with(|engine| engine, |layer| layer.max_body(4).reject_large_responses(), long);
+    let app = App::with(|engine| engine, |layer| layer.max_response(4).reject_large_responses(), long);
     let got = app.post("k", "1").await;
     assert_eq!((got.status, got.code()), (500, "response_too_large".to_owned()));
     let again = app.post("k", "1").await;
@@ -123,7 +123,7 @@ async fn a_response_that_releases_the_key_is_passed_through_however_large() {
         let answer = Response::builder().status(if run < 3 { 503 } else { 200 });
         answer.header("x-run", run).body(Full::from("try again")).unwrap()
     };
-    let app = App::with(|engine| engine, |layer| layer.max_body(4).reject_large_responses(), long);
+    let app = App::with(|engine| engine, |layer| layer.max_response(4).reject_large_responses(), long);
     for run in ["1", "2"] {
         let got = app.post("k", "1").await;
         assert_eq!((got.status, &got.body[..], got.header("x-run")), (503, &b"try again"[..], Some(run)));

@@ -75,12 +75,12 @@ async fn in_lambda_it_is_the_id_that_the_front_door_shows_its_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_response_whose_body_is_not_kept_names_it_too_unless_results_are_discarded() {
+async fn without_its_body_a_response_names_it_too_unless_results_are_discarded() {
     let long = |_, _| {
         let made = Response::builder().status(201).header("location", "/charges/7");
         future::ready(made.body(Full::from("12345")).unwrap())
     };
-    let app = App::with(|engine| engine, |layer| layer.max_body(4), long);
+    let app = App::with(|engine| engine, |layer| layer.max_response(4), long);
     app.send(with(&REQUEST_ID, "req-1")).await;
     let again = app.send(with(&REQUEST_ID, "req-2")).await;
     assert_eq!((again.status, again.header("original-request")), (410, Some("req-1")));
@@ -91,7 +91,7 @@ async fn a_response_whose_body_is_not_kept_names_it_too_unless_results_are_disca
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_header_of_a_service_behind_the_handler_is_not_replayed_as_the_layers() {
+async fn the_header_of_a_service_behind_the_handler_is_not_replayed() {
     let proxied = |_, _| {
         let made = Response::builder().header(ORIGINAL_REQUEST, "of-another-service");
         future::ready(made.body(Full::from("charged")).unwrap())
