@@ -41,6 +41,7 @@ mod setup;
 mod sizes;
 mod stages;
 mod stores;
+mod streams;
 mod tenants;
 mod trailers;
 mod trouble;
