@@ -33,7 +33,7 @@ pub(super) struct Problem {
     detail: Cow<'static, str>,
     retry: Retry,
     /// What is kept of the response: its status, and its `Location`.
-    answered: Option<(StatusCode, Option<HeaderValue>)>,
+    answered: Option<Box<(StatusCode, Option<HeaderValue>)>>,
     /// The parts in which the request differs from the one that the key was used with.
     difference: Difference,
     /// The cause, for the log alone.
@@ -290,7 +290,7 @@ impl Problem {
 
     /// Adds what is kept of the response.
     pub(super) fn answered(mut self, status: StatusCode, location: Option<HeaderValue>) -> Self {
-        self.answered = Some((status, location));
+        self.answered = Some(Box::new((status, location)));
         self
     }
 
@@ -330,14 +330,14 @@ impl Problem {
         if self.difference.is_known() {
             body["differs"] = self.difference.parts().map(PayloadPart::as_str).collect();
         }
-        if let Some((status, _)) = &self.answered {
-            body["response_status"] = status.as_u16().into();
+        if let Some(answered) = &self.answered {
+            body["response_status"] = answered.0.as_u16().into();
         }
         let mut response = Response::new(Bytes::from(body.to_string()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(location) = self.answered.and_then(|(_, location)| location) {
+        if let Some(location) = self.answered.and_then(|answered| answered.1) {
             headers.insert(header::LOCATION, location);
         }
         let pause = match self.retry {

@@ -238,7 +238,8 @@ async fn warnings_of_one_kind_are_a_minute_apart_and_count_what_they_leave_out()
     let keyless = || without("idempotency-key", whole());
     let nobodys = || without("x-caller", whole());
     // How many requests arrive, after which pause, and the warning with the number that it has left out.
-    let steps: [(u64, fn() -> Request<Body>, usize, Option<&str>); 6] = [
+    type Step = (u64, fn() -> Request<Body>, usize, Option<&'static str>);
+    let steps: [Step; 6] = [
         (0, keyless, 3, Some("0")),
         (0, nobodys, 2, Some("0")),
         (59, keyless, 2, None),

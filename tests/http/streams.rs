@@ -142,7 +142,7 @@ async fn events_reach_their_client_as_they_come_and_are_done_at_their_end() {
             assert_eq!(service.retry().await, in_progress());
         }
         // The end is seen after the outcome is recorded.
-        service.store.next(Call::Settle, Fault::Delay(SECOND));
+        service.store.next(Call::Settle, Fault::Throttled);
         drop(feed);
         assert!(body.next().await.is_none());
         let again = service.post().await;

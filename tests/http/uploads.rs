@@ -119,7 +119,8 @@ async fn the_limit_of_an_outer_layer_is_told_as_one() {
 /// The limits of tower-http and of axum, also around a decompression, which wraps the errors of the body that it reads.
 #[tokio::test]
 async fn the_limits_of_other_layers_are_413_and_leave_the_key_free() {
-    let limited: [(&str, fn(Router) -> Router); 2] = [
+    type Limit = fn(Router) -> Router;
+    let limited: [(&str, Limit); 2] = [
         ("tower-http", |service| service.layer(RequestBodyLimitLayer::new(4))),
         ("axum", |service| service.layer(DefaultBodyLimit::max(4))),
     ];
