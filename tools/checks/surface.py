@@ -15,8 +15,8 @@ import sys
 from tools.lib.common import ROOT, say
 
 LIST = ROOT / "tools" / "checks" / "surface.txt"
-MAX_TYPES = 177
-MAX_FUNCTIONS = 524
+MAX_TYPES = 178
+MAX_FUNCTIONS = 527
 
 # Crates whose types signatures may name, and below which paths; without any, anywhere. A major version of one of them is one of ours.
 FOREIGN = {
