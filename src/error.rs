@@ -13,6 +13,9 @@ pub enum ErrorKind {
     Config,
     /// The key, or a part of it, is missing.
     KeyMissing,
+    /// The [caller](crate::http::Caller) to whom an HTTP request's key belongs is not known.
+    #[cfg(feature = "http")]
+    Caller,
     /// The key or the payload cannot be read: not JSON where JSON is required, nested too deeply, or a duplicate
     /// member.
     Payload,
@@ -44,6 +47,9 @@ pub enum ErrorKind {
     Transaction,
     /// A record was written by a newer version, or contains an unknown status.
     Format,
+    /// `before_replay` of the HTTP layer refused a replay, panicked or took too long.
+    #[cfg(feature = "http")]
+    Replay,
     /// A stored result no longer decodes into the requested type.
     StoredResult,
 }
@@ -68,6 +74,8 @@ impl ErrorKind {
         match self {
             Self::Config => "config",
             Self::KeyMissing => "key_missing",
+            #[cfg(feature = "http")]
+            Self::Caller => "caller_unknown",
             Self::Payload => "invalid_payload",
             Self::Order => "invalid_order",
             Self::Decode => "decode",
@@ -81,6 +89,8 @@ impl ErrorKind {
             Self::Request => "request",
             Self::Transaction => "transaction",
             Self::Format => "format",
+            #[cfg(feature = "http")]
+            Self::Replay => "replay_refused",
             Self::StoredResult => "stored_result",
         }
     }

@@ -39,8 +39,8 @@ pub(super) type Permit = Option<OwnedSemaphorePermit>;
 pub(super) enum NotAdmitted<E> {
     /// Its handler would have to wait, and the record shows that it would not run.
     Refused(Refusal),
-    /// As many handlers are running as may.
-    Overloaded,
+    /// There is no place for its handler, for this reason.
+    Overloaded(&'static str),
     /// The inner service will not be ready.
     Failed(E),
 }
@@ -111,15 +111,6 @@ impl LayerSettings {
         };
         ready.map(|()| permit).map_err(NotAdmitted::Failed)
     }
-
-    fn overloaded<E>(&self, why: &'static str) -> NotAdmitted<E> {
-        self.warn_overloaded(why);
-        NotAdmitted::Overloaded
-    }
-
-    pub(super) fn warn_overloaded(&self, why: &'static str) {
-        tracing::warn!(target: "lambda_once", operation = &*self.operation, why, "a request is refused");
-    }
 }
 
 /// The wait of a request for a permit, then for readiness.
@@ -152,7 +143,7 @@ impl PlaceWait<'_> {
             }
             let left = limit.map_or(READ_EVERY, |limit| limit.since(self.settings.engine.clock.now()));
             if left.is_zero() || matches!(patience, Patience::OneRead) {
-                return Err(self.settings.overloaded(why));
+                return Err(NotAdmitted::Overloaded(why));
             }
             if let Ok(place) = timeout(left.min(READ_EVERY), &mut place).await {
                 return Ok(place);

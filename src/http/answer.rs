@@ -4,23 +4,28 @@ use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, header, request::Parts};
+use tracing::Level;
 
 use super::{
-    ResponseBody, StoredResponse, handler_end::HandlerEnd, lambda, problem::Problem, settings::LayerSettings,
-    stored::StoredForm,
+    ResponseBody, StoredResponse,
+    handler_end::HandlerEnd,
+    lambda,
+    problem::Problem,
+    settings::LayerSettings,
+    stored::{ORIGINAL_REQUEST, StoredForm},
 };
 use crate::{
     clock::Timestamp,
-    error::Error,
+    error::{Error, ErrorKind, ErrorStatus},
     idempotency::{
         engine::{ClaimAnswer, Conclusion, End, Subject},
-        guard::{bounded, catch_panic},
+        guard::{Unfinished, bounded, catch_panic},
         outcome::{Interruption, Outcome, OutcomeKind, StoredFailure},
         verdict::Verdict,
     },
     record::{Difference, KeyHash, StoredResult},
     store::{MismatchState, Refusal},
-    telemetry::EntryPoint,
+    telemetry::{EntryPoint, event_at, spans},
 };
 
 /// The longest that `before_replay` may take.
@@ -156,10 +161,13 @@ impl LayerSettings {
         let kind = outcome.kind();
         let problem = match outcome {
             Outcome::Replayed(stored) | Outcome::ReplayedOtherVersion(stored) => {
-                match StoredForm::into_response(stored) {
-                    Some(stored) => return self.replay(stored, kind, asked).await,
-                    None => Problem::ANSWER_UNREADABLE,
+                if let Some(stored) = StoredForm::into_response(stored) {
+                    return self.replay(stored, kind, asked).await;
                 }
+                let (kind, status) = (ErrorKind::StoredResult, ErrorStatus::Permanent);
+                let error = Error::new(kind, status, "replay", "the stored data is not a response");
+                self.engine.tell_error(self.subject(asked.key), &error);
+                return self.refusal(Problem::ANSWER_UNREADABLE, asked.parts);
             }
             Outcome::ReplayedWithoutResult => {
                 return self.marked(self.problem(Problem::ANSWER_NOT_KEPT, kind, asked));
@@ -189,25 +197,54 @@ impl LayerSettings {
         asked: Asked<'_>,
     ) -> Response<ResponseBody<R>> {
         let is_whole = stored.body().is_some();
-        self.log(if is_whole { kind } else { OutcomeKind::ReplayedWithoutResult }, Difference::UNKNOWN, asked);
         if let Some(gate) = &self.before_replay {
-            let Some(request) = asked.parts else { return self.refusal(Problem::REPLAY_UNCHECKED, None) };
+            let Some(request) = asked.parts else {
+                return self.refuse_replay(Level::WARN, "`before_replay` has no request to check", asked);
+            };
             let stop = self.window(request).stop;
             let left = asked.answer_by.map_or(stop, |by| by.min(stop)).since(self.engine.clock.now());
             // The hook is called inside, so that a panic in the call is caught too.
             match bounded(async { gate(request, &stored).await }, left.min(MAX_GATE_TIME)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(refusal)) => return refusal.map(ResponseBody::of_bytes),
-                Err(_) => return self.refusal(Problem::REPLAY_UNCHECKED, Some(request)),
+                Ok(Err(refusal)) => {
+                    self.tell_refused_replay(Level::INFO, "`before_replay` refused the replay", asked);
+                    return refusal.map(ResponseBody::of_bytes);
+                }
+                Err(unfinished) => {
+                    let error = match unfinished {
+                        Unfinished::Panicked(_) => "`before_replay` panicked",
+                        Unfinished::Cancelled => "`before_replay` took too long",
+                        Unfinished::NotStarted => "no time was left for `before_replay`",
+                    };
+                    return self.refuse_replay(Level::WARN, error, asked);
+                }
             }
         }
+        self.log(if is_whole { kind } else { OutcomeKind::ReplayedWithoutResult }, Difference::UNKNOWN, asked);
         let StoredResponse { mut response, trailers, .. } = stored;
         if !is_whole {
-            let location = response.headers_mut().remove(header::LOCATION);
-            return self
-                .marked(self.refusal(Problem::ANSWER_NOT_KEPT.answered(response.status(), location), asked.parts));
+            let headers = response.headers_mut();
+            let (location, original) = (headers.remove(header::LOCATION), headers.remove(ORIGINAL_REQUEST));
+            let problem = Problem::ANSWER_NOT_KEPT.answered(response.status(), location);
+            let mut response = self.marked(self.refusal(problem, asked.parts));
+            response.headers_mut().extend(original.map(|id| (ORIGINAL_REQUEST, id)));
+            return response;
         }
         self.marked(response.map(|bytes| ResponseBody::with_trailers(bytes, trailers)))
+    }
+
+    /// Refuses a replay that `before_replay` has not checked.
+    fn refuse_replay<R>(&self, level: Level, error: &'static str, asked: Asked<'_>) -> Response<ResponseBody<R>> {
+        self.tell_refused_replay(level, error, asked);
+        self.refusal(Problem::REPLAY_UNCHECKED, asked.parts)
+    }
+
+    /// Logs that a stored response was not replayed, and tells observers.
+    fn tell_refused_replay(&self, level: Level, error: &'static str, asked: Asked<'_>) {
+        let (kind, operation, key) = (ErrorKind::Replay, &*self.operation, asked.key);
+        event_at!(level, outcome = kind.as_str(), operation, %key, error, "operation");
+        spans::conclude(Some(key), asked.attempt, kind.as_str(), level);
+        self.engine.observe(self.subject(key), Err(kind));
     }
 
     fn marked<R>(&self, mut response: Response<R>) -> Response<R> {

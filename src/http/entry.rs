@@ -105,10 +105,8 @@ impl LayerSettings {
             return Err(self.misconfigured(&"the layer is applied twice: the request has been claimed already"));
         }
         let (hook, headers) = (self.fingerprint.as_ref(), &self.compared_headers);
-        let fingerprint = fingerprint::of_request(plain_key, parts, body, hook, headers).map_err(|error| {
-            tracing::warn!(target: "lambda_once", operation = &*self.operation, %error, "a request has no fingerprint");
-            Problem::BODY_REJECTED
-        })?;
+        let fingerprint = fingerprint::of_request(plain_key, parts, body, hook, headers)
+            .map_err(|error| Problem::BODY_REJECTED.because(error))?;
         Ok(Some(Candidate { key, fingerprint: Some(fingerprint), extras: Extras { sequence, label }.boxed() }))
     }
 
@@ -140,12 +138,14 @@ impl LayerSettings {
         let headers = RequestHeaders { headers: &parts.headers, is_ambiguous: Cell::new(false) };
         order.select(&Delivery::new(body, &headers), hasher, &mut Vec::new()).map_err(|error| {
             if headers.is_ambiguous.get() {
-                return Problem::malformed("the header with the entity or the sequence is repeated, or not printable ASCII");
+                return Problem::malformed(
+                    "the header with the entity or the sequence is repeated, or not printable ASCII",
+                );
             }
             let settings = &self.engine.settings;
             let error = settings.classifiers.key_error(error, settings.on_panic);
-            tracing::warn!(target: "lambda_once", operation = &*self.operation, %error, "a request has no place in an order");
-            if error.is_retryable() { Problem::UNAVAILABLE } else { Problem::ORDER_MISSING }
+            let problem = if error.is_retryable() { Problem::UNAVAILABLE } else { Problem::ORDER_MISSING };
+            problem.because(error)
         })
     }
 
@@ -170,7 +170,7 @@ impl LayerSettings {
             Err(error) if error.kind() == ErrorKind::KeyMissing && self.is_optional(parts) => Ok(None),
             Err(error) if error.kind() == ErrorKind::KeyMissing => Err(Problem::KEY_MISSING),
             Err(error) if error.kind() == ErrorKind::Config => Err(self.misconfigured(&error)),
-            Err(_) => Err(Problem::BODY_REJECTED),
+            Err(error) => Err(Problem::BODY_REJECTED.because(error)),
         }
     }
 }

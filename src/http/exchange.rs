@@ -9,9 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use http::{
-    Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header, request::Parts, response,
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, header, request::Parts};
 use tokio::time::timeout;
 use tower_service::Service;
 
@@ -21,22 +19,20 @@ use super::{
     answer::Asked,
     entry::Participation,
     grpc,
-    handler_end::HandlerEnd,
     in_flight::Client,
     lambda,
     pending_claim::PendingClaim,
     problem::Problem,
+    response_stream::Opening,
     settings::LayerSettings,
 };
 use crate::{
     clock::Timestamp,
     error::{BoxError, Error, ErrorKind},
     idempotency::{
-        claim::Claim,
-        engine::{Candidate, ClaimAnswer, Conclusion, End, Success, earlier_result},
+        engine::{Candidate, ClaimAnswer, Conclusion, End},
         guard::catch_panic,
         policy::AfterUnknown,
-        verdict::{Failure, Verdict},
         window::Window,
     },
     key::delivery::Body,
@@ -57,12 +53,14 @@ const WITHDRAW_FOR: Duration = Duration::from_secs(28);
 const WITHDRAW_AFTER_RUN: Duration = Duration::from_secs(2);
 
 /// A request, and the service that handles it.
-struct Work<S, B> {
-    inner: S,
-    parts: Parts,
-    body: B,
+pub(super) struct Work<S, B> {
+    pub(super) inner: S,
+    pub(super) parts: Parts,
+    pub(super) body: B,
     /// Has read the body, which counts while it is held.
-    reader: BodyReader,
+    pub(super) reader: BodyReader,
+    /// Opens the stream of its response.
+    pub(super) opening: Opening,
 }
 
 /// The operation of a request, and where it runs.
@@ -94,7 +92,7 @@ enum Attempted<S: Inner<B>, B> {
     GivenUp,
 }
 
-type Answer<S, B> = Result<Response<ResponseBody<<S as Inner<B>>::Body>>, <S as Service<Request<B>>>::Error>;
+pub(super) type Answer<S, B> = Result<Response<ResponseBody<<S as Inner<B>>::Body>>, <S as Service<Request<B>>>::Error>;
 
 /// A service that the layer can wrap.
 pub(super) trait Inner<B>:
@@ -118,25 +116,30 @@ pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
     request: Request<B>,
 ) -> Answer<S, B> {
     let (parts, body) = request.into_parts();
+    let (opening, opened) = Opening::new();
     let mut reader = BodyReader::new(settings.max_body, settings.body_idle_timeout, settings.room.clone());
     let participation = match settings.hooked(|| settings.participation(&parts)) {
-        Ok(Participation::PassThrough) => return settings.pass(Work { inner, parts, body, reader }).await,
+        Ok(Participation::PassThrough) => return settings.pass(Work { inner, parts, body, reader, opening }).await,
         Ok(participation) => participation,
-        Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
+        Err(problem) => return Ok(settings.refuse_early(problem, &parts).await),
     };
     let (bytes, body) = match settings.read(body, &parts, &mut reader).await {
         Ok(read) => read,
-        Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
+        Err(problem) => return Ok(settings.refuse_early(problem, &parts).await),
     };
     let candidate = match settings.hooked(|| settings.candidate(participation, &parts, &Body::new(&bytes))) {
         Ok(Some(candidate)) => candidate,
-        Ok(None) => return settings.pass(Work { inner, parts, body, reader }).await,
-        Err(problem) => return Ok(settings.refusal(problem, Some(&parts))),
+        Ok(None) => return settings.pass(Work { inner, parts, body, reader, opening }).await,
+        Err(problem) => return Ok(settings.refuse_early(problem, &parts).await),
     };
     drop(bytes);
     let entry = settings.enter(candidate, &parts);
-    let served = Arc::clone(&settings).answer_or_wait(Work { inner, parts, body, reader }, entry);
-    settings.engine.observed(EntryPoint::Http, &settings.operation, spans::request(&settings.operation), served).await
+    let work = Work { inner, parts, body, reader, opening };
+    let served = Box::pin(async move {
+        let (span, served) = (spans::request(&settings.operation), Arc::clone(&settings).answer_or_wait(work, entry));
+        settings.engine.observed(EntryPoint::Http, &settings.operation, span, served).await
+    });
+    opened.response(served).await
 }
 
 impl LayerSettings {
@@ -162,11 +165,8 @@ impl LayerSettings {
         body.read(reader).await.map_err(|problem| match problem {
             BodyProblem::TooLarge => Problem::BODY_TOO_LARGE,
             BodyProblem::TimedOut => Problem::BODY_TIMED_OUT,
-            BodyProblem::NoRoom => {
-                self.warn_overloaded("the layer holds as many bytes of bodies as it may");
-                Problem::OVERLOADED
-            }
-            BodyProblem::Broken(_) => Problem::BODY_BROKEN,
+            BodyProblem::NoRoom => Problem::OVERLOADED.because("the layer holds as many bytes of bodies as it may"),
+            BodyProblem::Broken(error) => Problem::BODY_BROKEN.because(error),
         })
     }
 
@@ -234,7 +234,9 @@ impl LayerSettings {
                     work.rest();
                     (Ok(ClaimAnswer::Refused(refusal)), None)
                 }
-                Err(NotAdmitted::Overloaded) => return Ok(self.refusal(Problem::OVERLOADED, Some(&work.parts))),
+                Err(NotAdmitted::Overloaded(why)) => {
+                    return Ok(self.refuse_unclaimed(Problem::OVERLOADED.because(why), Some(&work.parts)));
+                }
                 Err(NotAdmitted::Failed(error)) => return Err(error),
             };
             let answer = match answer {
@@ -317,68 +319,6 @@ impl LayerSettings {
         self.in_flight.run(claiming).await
     }
 
-    /// Runs the inner service under a claim.
-    async fn run<S: Inner<B>, B: RequestBody>(
-        &self,
-        claim: Claim,
-        work: Work<S, B>,
-        client: &Client,
-        permit: Permit,
-    ) -> Answer<S, B> {
-        let Work { mut inner, mut parts, body, reader: _reader } = work;
-        let request = self.needs_request_later().then(|| parts.clone());
-        let is_invocation = lambda::is_invocation(&parts);
-        parts.extensions.insert(claim.clone());
-        parts.extensions.insert(client.clone());
-        let transaction = self.transactions.as_ref().map(|transactions| (transactions.begin)(&mut parts.extensions));
-        let own = claim.clone();
-        let running = async move {
-            if let Some(probe) = &self.probe
-                && let Some(found) = earlier_result(&own, |claim| probe(&parts, claim)).await?
-            {
-                let (parts, bytes) = found.into_parts();
-                return Ok(Success::Recover(self.ran(parts, ResponseBody::of_bytes(bytes), is_invocation)));
-            }
-            if client.has_left() {
-                // While it was probed.
-                return Err(Failure::transient("the client has left before the handler began"));
-            }
-            let called = self.engine.timed(Some(own.key()), || inner.call(Request::from_parts(parts, body))).await;
-            let response = match called {
-                Ok(response) => response,
-                Err(error) if self.is_doubtful(&error) => return Ok(Success::Keep(HandlerEnd::Error(error))),
-                Err(error) => return Ok(Success::Release(HandlerEnd::Error(error))),
-            };
-            let (parts, body) = response.into_parts();
-            let decision = self.decision_on(&parts.extensions, parts.status);
-            let Ok(body) = ResponseBody::read(body, self.max_body).await else {
-                return Ok(match decision {
-                    ResponseAction::Release => Success::Release(HandlerEnd::Broken),
-                    ResponseAction::Store | ResponseAction::Keep => Success::Keep(HandlerEnd::Broken),
-                });
-            };
-            let is_decided = parts.extensions.get::<ResponseAction>().is_some();
-            let decision = if !is_decided && grpc::is_error(&parts.headers, body.trailers()) {
-                ResponseAction::Keep
-            } else {
-                decision
-            };
-            let ran = self.ran(parts, body, is_invocation);
-            Ok(match decision {
-                ResponseAction::Store => Success::Complete(ran),
-                ResponseAction::Release => Success::Release(ran),
-                ResponseAction::Keep => Success::Keep(ran),
-            })
-        };
-        let (key, attempt) = (claim.key(), claim.attempt());
-        let asked = Asked { parts: request.as_ref(), key, attempt, answer_by: None, is_invocation };
-        let took_over = claim.took_over();
-        let end = self.engine.run_and_settle(claim, transaction, running).await;
-        // The response may be a replay, which needs none.
-        drop(permit);
-        self.conclude(end, asked, took_over).await
-    }
-
     /// Handles the request as without the layer; the writes of its transaction, if it has one, are committed alone.
     async fn pass<S: Inner<B>, B: RequestBody>(&self, mut work: Work<S, B>) -> Answer<S, B> {
         let Some(transactions) = &self.transactions else { return work.pass().await };
@@ -392,45 +332,19 @@ impl LayerSettings {
             Ok(_) if is_error => Conclusion::Released(response),
             Ok(ResponseAction::Store) => Conclusion::Completed(response),
             Ok(ResponseAction::Release | ResponseAction::Keep) => Conclusion::Released(response),
-            Err(problem) => Conclusion::Released(self.refusal(problem, request.as_ref())),
+            Err(problem) => Conclusion::Released(self.refuse_unclaimed(problem, request.as_ref())),
         };
         match self.engine.commit(End::settled_with(None, None, conclusion), transaction).await.into_conclusion() {
             Conclusion::Completed(response) | Conclusion::Released(response) => Ok(response),
-            Conclusion::NotCommitted(failure) => Ok(self.refusal(Problem::of_commit(&failure), request.as_ref())),
+            Conclusion::NotCommitted(failure) => {
+                Ok(self.refuse_unclaimed(Problem::of_commit(&failure), request.as_ref()))
+            }
             _ => Ok(self.refusal(Problem::UNAVAILABLE, request.as_ref())),
         }
     }
 
-    /// What becomes of the key, by what the handler has said, or by the status of its response.
-    fn decision_on(&self, extensions: &Extensions, status: StatusCode) -> ResponseAction {
-        match extensions.get::<ResponseAction>().copied().unwrap_or_else(|| (self.decide)(status)) {
-            // It would count as the newest, and what is older would not run.
-            ResponseAction::Store if self.order.is_some() && status.is_client_error() => ResponseAction::Release,
-            decision => decision,
-        }
-    }
-
-    /// Whether nobody knows, by an error of the service, if the operation took effect. Only boxed errors can be looked into, as
-    /// those of `lambda_http` and of `tower`'s layers are, and errors that have a classifier.
-    fn is_doubtful<E: 'static>(&self, error: &E) -> bool {
-        let settings = &self.engine.settings;
-        settings.classifiers.verdict_of_any(error, settings.on_panic) == Some(Verdict::Unknown)
-    }
-
-    fn ran<R, E>(
-        &self,
-        mut parts: response::Parts,
-        body: ResponseBody<R>,
-        is_invocation: bool,
-    ) -> HandlerEnd<'_, R, E> {
-        self.remove_marks(&mut parts.headers);
-        let is_replayable =
-            !is_invocation || body.whole().is_none_or(|bytes| lambda::takes_response(&parts.headers, bytes));
-        HandlerEnd::Answered { parts, body, headers: &self.stored_headers, is_replayable }
-    }
-
     /// Only the layer says whether a response is a replay, or unprotected.
-    fn remove_marks(&self, headers: &mut HeaderMap) {
+    pub(super) fn remove_marks(&self, headers: &mut HeaderMap) {
         headers.remove(&self.replay_header);
         headers.remove(UNPROTECTED);
     }

@@ -1,8 +1,13 @@
 //! The status of gRPC, which is not the status of HTTP.
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, header};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// Returns whether a response is one of gRPC, whose status follows its body.
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
 
 /// Returns whether a response reports an error of gRPC. The status is in the trailers or, of a response without a body, in the
 /// headers. The trailers of a body that exceeds the limit are not known yet, and report none.

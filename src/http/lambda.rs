@@ -37,6 +37,17 @@ mod in_lambda {
         parts.extensions.get::<Context>()?.tenant_id.as_deref()
     }
 
+    /// API Gateway's id of the request, which its client sees, or else the id of the invocation.
+    pub(in crate::http) fn request_id(parts: &Parts) -> Option<&str> {
+        let of_gateway = match parts.extensions.get::<RequestContext>() {
+            Some(RequestContext::ApiGatewayV1(context)) => context.request_id.as_deref(),
+            Some(RequestContext::ApiGatewayV2(context)) => context.request_id.as_deref(),
+            _ => None,
+        };
+        let of_invocation = || Some(&*parts.extensions.get::<Context>()?.request_id);
+        of_gateway.or_else(of_invocation).filter(|id| !id.is_empty())
+    }
+
     /// The longest that API Gateway waits for a response; `None` if it is not in front of the function.
     pub(in crate::http) fn answer_within(parts: &Parts) -> Option<Duration> {
         match parts.extensions.get::<RequestContext>()? {
@@ -150,6 +161,10 @@ mod outside {
     }
 
     pub(in crate::http) fn tenant(_: &Parts) -> Option<&str> {
+        None
+    }
+
+    pub(in crate::http) fn request_id(_: &Parts) -> Option<&str> {
         None
     }
 

@@ -8,8 +8,6 @@ use tower_layer::Layer;
 
 use super::{
     Caller, IdempotencyKeyService, InFlight, ResponseAction, StoredResponse,
-    admission::Permits,
-    request_body::Room,
     settings::{KeySource, LayerSettings, Transactions},
 };
 #[cfg(feature = "order")]
@@ -37,11 +35,13 @@ use crate::{
 /// | [`fingerprint`](Self::fingerprint) | the body, [by its media type](super#what-is-compared) |
 /// | [`compare_headers`](Self::compare_headers) | none |
 /// | [`classify_response`](Self::classify_response) | [`ResponseAction::by_status`] |
-/// | [`store_headers`](Self::store_headers), [`drop_headers`](Self::drop_headers) | all but those of one exchange |
+/// | [`store_headers`](Self::store_headers), [`drop_headers`](Self::drop_headers), [`store_only_headers`](Self::store_only_headers) | all but those of one exchange |
+/// | [`request_id`](Self::request_id) | `X-Request-Id` |
 /// | [`replay_header`](Self::replay_header), [`mark_first_responses`](Self::mark_first_responses) | `Idempotency-Replayed`, on replays |
 /// | [`wait_up_to`](Self::wait_up_to) | no wait |
 /// | [`mismatch_status`](Self::mismatch_status), [`in_progress_status`](Self::in_progress_status) | 422, 409 |
-/// | [`max_body`](Self::max_body), [`reject_large_responses`](Self::reject_large_responses) | 6 MiB; a larger response is passed through |
+/// | [`max_body`](Self::max_body) | 6 MiB |
+/// | [`max_response`](Self::max_response), [`reject_large_responses`](Self::reject_large_responses) | 6 MiB; a larger response is passed through |
 /// | [`max_buffered`](Self::max_buffered), [`body_idle_timeout`](Self::body_idle_timeout) | 128 MiB, 30 seconds |
 /// | [`max_in_flight`](Self::max_in_flight) | no limit |
 /// | [`fail_open`](Self::fail_open) | no |
@@ -54,7 +54,7 @@ use crate::{
 #[derive(Clone)]
 #[must_use]
 pub struct IdempotencyKeyLayer {
-    settings: LayerSettings,
+    pub(super) settings: LayerSettings,
 }
 
 impl IdempotencyKeyLayer {
@@ -85,7 +85,7 @@ impl IdempotencyKeyLayer {
     /// * a status for refusals is below 400;
     /// * [`max_in_flight`](Self::max_in_flight) is zero;
     /// * [`max_buffered`](Self::max_buffered) is less than [`max_body`](Self::max_body);
-    /// * the longest duration of the [`heartbeat`](Self::heartbeat) is zero.
+    /// * the longest duration of the [`heartbeat`](Self::heartbeat) is zero, or one is set in Lambda.
     pub fn validate(self) -> Result<Self, Error> {
         self.settings.check()?;
         Ok(self)
@@ -200,6 +200,33 @@ impl IdempotencyKeyLayer {
     /// Stores these headers too, except hop-by-hop headers, `Content-Length` and `Authorization`.
     pub fn store_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
         self.settings.stored_headers.stored.extend(names);
+        self
+    }
+
+    /// Stores only these headers, and those of [`store_headers`](Self::store_headers), instead of all but those of one exchange.
+    /// Name `Content-Type` too if a replay needs it. Trailers are stored as without the list.
+    ///
+    /// ```
+    /// use http::header::{CONTENT_TYPE, ETAG, LOCATION};
+    /// use lambda_once::http::IdempotencyKeyLayer;
+    ///
+    /// # fn set_up(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
+    /// layer.store_only_headers([CONTENT_TYPE, ETAG, LOCATION])
+    /// # }
+    /// ```
+    pub fn store_only_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.settings.stored_headers.only.get_or_insert_default().extend(names);
+        self
+    }
+
+    /// Sets the request header that holds the id of a request, `X-Request-Id` by default. A replay names the request that ran in
+    /// its header `Original-Request`. Without this header in the request, or if it is longer than 255 bytes, that is the request id of
+    /// API Gateway, or else of the Lambda invocation. Outside Lambda there is none then.
+    ///
+    /// Let an outer layer create the id, such as `SetRequestIdLayer` of `tower-http`. To leave `Original-Request` out,
+    /// [drop](Self::drop_headers) it.
+    pub fn request_id(mut self, name: HeaderName) -> Self {
+        self.settings.request_id = name;
         self
     }
 
@@ -350,67 +377,6 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Sets the largest request body, and the largest response body that is stored, in bytes. A larger request is refused with
-    /// 413. A larger response is passed through and stored without its body, so a retry gets 410. In Lambda the same holds for
-    /// a response above its limit of 6,291,556 bytes, as `lambda_http` encodes it: the function could not replay it either.
-    pub fn max_body(mut self, bytes: usize) -> Self {
-        self.settings.max_body = bytes;
-        self
-    }
-
-    /// Sets how many bytes of request bodies the layer holds at most, 128 MiB by default. It must be at least
-    /// [`max_body`](Self::max_body). A body counts from its first byte until its handler has ended. A request whose body does not
-    /// fit is refused with 503 `overloaded`. Bodies that `lambda_http` already holds in memory do not count, nor do those of requests
-    /// that pass through, unless they are read to look for the [`key`](Self::key).
-    ///
-    /// Clones of this layer and the services that it wraps share one limit.
-    pub fn max_buffered(mut self, bytes: usize) -> Self {
-        self.settings.room = Room::of(bytes);
-        self
-    }
-
-    /// Sets how long a request body may pause, 30 seconds by default. After that the request is refused with 408 `body_timed_out`.
-    /// The whole upload has no time limit. To set one, use an outer layer such as `tower_http::timeout::TimeoutLayer`.
-    pub fn body_idle_timeout(mut self, time: Duration) -> Self {
-        self.settings.body_idle_timeout = time;
-        self
-    }
-
-    /// Sets how many handlers run at once. A further request is refused with 503 `overloaded` and `Retry-After`, before its
-    /// operation is claimed. By default there is no limit.
-    ///
-    /// A request counts from the moment its body has been read and it is about to claim its operation until its handler has ended,
-    /// even if its client has disconnected ([`run_to_completion`](Self::run_to_completion)). A concurrency limit outside this layer
-    /// is released when the client disconnects, so it does not limit handlers. To have further requests wait in a queue instead, see
-    /// [`GiveUpLayer`](super::GiveUpLayer).
-    ///
-    /// Requests that [wait](Self::wait_up_to) for another request and requests that pass through do not count. A replay counts
-    /// while its claim is under way, if a permit is free. If none is, the layer reads the record instead, so that a replay is not
-    /// refused. It reads at most as many records at once as handlers may run, and refuses further requests without a read. A request
-    /// that has waited for its key also waits for a permit, within the time it may wait.
-    ///
-    /// Clones of this layer and the services that it wraps share one limit.
-    ///
-    /// ```
-    /// use lambda_once::http::IdempotencyKeyLayer;
-    ///
-    /// # fn set_up(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
-    /// layer.max_in_flight(100)
-    /// # }
-    /// ```
-    pub fn max_in_flight(mut self, handlers: usize) -> Self {
-        self.settings.max_in_flight = Some(handlers);
-        self.settings.permits = Some(Permits::of(handlers));
-        self
-    }
-
-    /// Refuses a response that is too large ([`max_body`](Self::max_body)) with 500, instead of passing it through to the first
-    /// client.
-    pub fn reject_large_responses(mut self) -> Self {
-        self.settings.refuses_large_answers = true;
-        self
-    }
-
     /// Runs requests unprotected while the store is unavailable, instead of refusing them with 503. Their responses have the
     /// header `Idempotency-Unprotected: true`. A retry then takes effect again.
     ///
@@ -433,8 +399,10 @@ impl IdempotencyKeyLayer {
     /// not suit the service. Its lease is renewed meanwhile, also after its client has disconnected
     /// ([`run_to_completion`](Self::run_to_completion)). At `max_duration` the handler is cancelled, with 504.
     ///
-    /// In an invocation whose deadline is known the lease lasts until then: its requests are refused with 500 `misconfigured`. The
-    /// engine's own setting has no effect there.
+    /// In an invocation whose deadline is known the lease lasts until then, and nothing is renewed. So in Lambda
+    /// [`validate`](Self::validate) fails, if the feature `http-lambda` is on, and a request in an invocation with a deadline is
+    /// refused with 500 `misconfigured`. The engine's own setting has no effect there: for code that also runs outside Lambda,
+    /// or behind the Lambda Web Adapter, set that one.
     ///
     /// ```
     /// use std::time::Duration;

@@ -79,7 +79,7 @@
 //! | <a id="in_progress"></a>`in_progress` | 409 | yes | another request holds the key: it is running, or has ended without an outcome |
 //! | <a id="superseded"></a>`superseded` | 409 | no | a newer request of its entity has taken effect |
 //! | <a id="outcome_unknown"></a>`outcome_unknown` | 409 | no | an earlier request ended without an outcome, under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) |
-//! | <a id="response_not_stored"></a>`response_not_stored` | 410 | no | the operation is done, and its response is not stored: it was too large, or results are [discarded](crate::Results::Discard). The operation must not be repeated under another key |
+//! | <a id="response_not_stored"></a>`response_not_stored` | 410 | no | the operation is done, and its response is not stored: it was too large or [streamed](#streams), or results are [discarded](crate::Results::Discard). The operation must not be repeated under another key |
 //! | <a id="body_too_large"></a>`body_too_large` | 413 | no | the request body exceeds [`max_body`](IdempotencyKeyLayer::max_body) |
 //! | <a id="key_reused"></a>`key_reused` | 422 | while that request is running | the key was used with another method, path, query, media type or body |
 //! | <a id="handler_failed"></a>`handler_failed` | 500 | yes | the handler panicked; its effect is unknown |
@@ -127,12 +127,35 @@
 //! [classifier](crate::Builder::classify).
 //!
 //! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`ResponseAction`] is among the extensions of the
-//! response. The trailers of a response larger than [`max_body`](IdempotencyKeyLayer::max_body) are not known yet and do not count:
+//! response. The trailers of a response larger than [`max_response`](IdempotencyKeyLayer::max_response) are not known yet and do not count:
 //! it is recorded as done, without its body.
 //!
 //! Status, headers, body and trailers are stored, except headers of one exchange: hop-by-hop and framing headers,
 //! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or
 //! its name is in [`store_headers`](IdempotencyKeyLayer::store_headers): any other value was chosen for the origin that asked first.
+//! A replay names the request that ran in `Original-Request`, if its [id](IdempotencyKeyLayer::request_id) is known.
+//!
+//! # Streams
+//!
+//! A body is passed to the client as it arrives, instead of being buffered, if
+//!
+//! 1. the response is `text/event-stream`, or marked as [`StreamResponse`]; or
+//! 2. its [`ResponseAction`] is `Release`, it is not one of gRPC, and its body is not complete at once.
+//!
+//! The body is a part of the operation. It is read under the claim, and within the handler's time. When it has ended, the claim is
+//! settled, and then the client sees the end:
+//!
+//! | the body | key | a retry |
+//! |---|---|---|
+//! | is still arriving | held | 409 `in_progress` |
+//! | ended, with `Store` | done, without the body | 410 `response_not_stored` |
+//! | ended, with `Release` | released | runs |
+//! | ended, with `Keep`; or broke off, unless the action is `Release` | held until the lease ends | 409, then by [`AfterUnknown`](crate::AfterUnknown) |
+//! | was cut off: the lease was lost, the longest duration or the deadline reached, or the body panicked | as above | as above |
+//!
+//! If the operation has no recorded outcome at the end, the body ends with an error, which breaks off the response: its status has been
+//! sent. If the client disconnects, a request that [runs to completion](IdempotencyKeyLayer::run_to_completion) reads the body to its end. Otherwise the
+//! body is dropped, and the key is held until the lease ends.
 //!
 //! # Disconnects
 //!
@@ -158,12 +181,16 @@ mod header_key;
 mod in_flight;
 mod lambda;
 mod layer;
+mod limits;
 mod multipart;
 mod pending_claim;
 mod problem;
+mod refusals;
 mod request_body;
 mod response_action;
 mod response_body;
+mod response_stream;
+mod running;
 mod service;
 mod settings;
 mod stored;
@@ -177,5 +204,6 @@ pub use layer::IdempotencyKeyLayer;
 pub use request_body::{BodyProblem, BodyReader, RequestBody};
 pub use response_action::ResponseAction;
 pub use response_body::ResponseBody;
+pub use response_stream::StreamResponse;
 pub use service::IdempotencyKeyService;
 pub use stored::StoredResponse;

@@ -1,12 +1,16 @@
 //! Refusals, as `application/problem+json` (RFC 9457).
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, fmt::Display, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
-    idempotency::verdict::{Failure, Verdict},
+    error::ErrorKind,
+    idempotency::{
+        outcome::OutcomeKind,
+        verdict::{Failure, Verdict},
+    },
     record::{Difference, PayloadPart},
     store::{Mismatch, MismatchState},
 };
@@ -29,9 +33,11 @@ pub(super) struct Problem {
     detail: Cow<'static, str>,
     retry: Retry,
     /// What is kept of the response: its status, and its `Location`.
-    answered: Option<(StatusCode, Option<HeaderValue>)>,
+    answered: Option<Box<(StatusCode, Option<HeaderValue>)>>,
     /// The parts in which the request differs from the one that the key was used with.
     difference: Difference,
+    /// The cause, for the log alone.
+    cause: Option<String>,
 }
 
 /// Whether the same request may succeed later.
@@ -55,6 +61,7 @@ impl Problem {
             retry: Retry::Never,
             answered: None,
             difference: Difference::UNKNOWN,
+            cause: None,
         }
     }
 
@@ -237,6 +244,34 @@ impl Problem {
         if failure.verdict() == Verdict::Unknown { Self::COMMIT_UNKNOWN } else { Self::NOT_COMMITTED }
     }
 
+    /// Adds the cause, which is logged. Clients do not see it.
+    pub(super) fn because(self, cause: impl Display) -> Self {
+        Self { cause: Some(cause.to_string()), ..self }
+    }
+
+    pub(super) fn code(&self) -> &'static str {
+        self.code
+    }
+
+    pub(super) fn cause(&self) -> Option<&str> {
+        self.cause.as_deref()
+    }
+
+    /// Returns the outcome that is logged of this refusal, and told to observers, if nothing was claimed.
+    pub(super) fn unclaimed_outcome(&self) -> Result<OutcomeKind, ErrorKind> {
+        Err(match self.code {
+            "caller_unknown" => ErrorKind::Caller,
+            "key_missing" => ErrorKind::KeyMissing,
+            "order_missing" => ErrorKind::Order,
+            "misconfigured" => ErrorKind::Config,
+            "not_committed" | "commit_unknown" => ErrorKind::Transaction,
+            // A function of the application failed.
+            "hook_failed" | "unavailable" => ErrorKind::Decode,
+            "overloaded" => return Ok(OutcomeKind::NotStarted),
+            _ => ErrorKind::Payload,
+        })
+    }
+
     pub(super) fn malformed(detail: impl Into<Cow<'static, str>>) -> Self {
         Self { detail: detail.into(), ..Self::new(StatusCode::BAD_REQUEST, "key_malformed", "") }
     }
@@ -255,7 +290,7 @@ impl Problem {
 
     /// Adds what is kept of the response.
     pub(super) fn answered(mut self, status: StatusCode, location: Option<HeaderValue>) -> Self {
-        self.answered = Some((status, location));
+        self.answered = Some(Box::new((status, location)));
         self
     }
 
@@ -295,14 +330,14 @@ impl Problem {
         if self.difference.is_known() {
             body["differs"] = self.difference.parts().map(PayloadPart::as_str).collect();
         }
-        if let Some((status, _)) = &self.answered {
-            body["response_status"] = status.as_u16().into();
+        if let Some(answered) = &self.answered {
+            body["response_status"] = answered.0.as_u16().into();
         }
         let mut response = Response::new(Bytes::from(body.to_string()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(location) = self.answered.and_then(|(_, location)| location) {
+        if let Some(location) = self.answered.and_then(|answered| answered.1) {
             headers.insert(header::LOCATION, location);
         }
         let pause = match self.retry {

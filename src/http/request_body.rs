@@ -1,9 +1,8 @@
 //! Request bodies: read once for the fingerprint, and passed on unchanged.
 
-#[cfg(feature = "axum")]
-use std::future::ready;
 use std::{
-    future::Future,
+    convert::Infallible,
+    future::{Future, ready},
     mem,
     pin::pin,
     sync::{
@@ -16,7 +15,10 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::Body;
-use http_body_util::{BodyExt, Full, LengthLimitError};
+use http_body_util::{
+    BodyExt, Full, LengthLimitError,
+    combinators::{BoxBody, UnsyncBoxBody},
+};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{error::BoxError, idempotency::verdict::chain};
@@ -37,10 +39,32 @@ pub enum BodyProblem {
 
 /// A request body that can be read into bytes and passed on as the same type, so that text stays text.
 ///
-/// Implemented for `Full<Bytes>`, `axum::body::Body` (feature `axum`) and `lambda_http::Body` (feature `http-lambda`). For your
-/// own type, let the [reader](BodyReader::read) read the body, and create a new one from the bytes. For a type of another crate,
-/// such as `hyper::body::Incoming`, convert the body in an outer layer, for example with
-/// [`ServiceBuilder::map_request`](https://docs.rs/tower/0.5/tower/builder/struct.ServiceBuilder.html#method.map_request).
+/// Implemented for `axum::body::Body` (feature `axum`), `lambda_http::Body` (feature `http-lambda`), and `Full<Bytes>`,
+/// `BoxBody<Bytes, _>` and `UnsyncBoxBody<Bytes, _>` of `http-body-util`. Box a streaming body of another crate, such as that of hyper,
+/// in an outer layer:
+///
+/// ```
+/// use http::{Request, Response};
+/// use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+/// use hyper::body::{Bytes, Incoming};
+/// use lambda_once::http::IdempotencyKeyLayer;
+/// use tower::{BoxError, ServiceBuilder, service_fn, util::BoxCloneService};
+///
+/// async fn charge(request: Request<UnsyncBoxBody<Bytes, hyper::Error>>) -> Result<Response<Full<Bytes>>, BoxError> {
+///     let body = request.into_body().collect().await?.to_bytes();
+///     Ok(Response::new(Full::new(body)))
+/// }
+///
+/// # fn service(layer: IdempotencyKeyLayer) {
+/// let service = ServiceBuilder::new()
+///     .map_request(|request: Request<Incoming>| request.map(BodyExt::boxed_unsync))
+///     .layer(layer)
+///     .service(service_fn(charge));
+/// # let _ = BoxCloneService::new(service);
+/// # }
+/// ```
+///
+/// For your own type, let the [reader](BodyReader::read) read the body, and create a new one from the bytes.
 pub trait RequestBody: Sized + Send + 'static {
     /// Returns the bytes, at most [`max_bytes`](BodyReader::max_bytes) of them, and a body that yields the same bytes.
     fn read(self, reader: &mut BodyReader) -> impl Future<Output = Result<(Bytes, Self), BodyProblem>> + Send;
@@ -71,10 +95,39 @@ impl RequestBody for axum::body::Body {
         let (bytes, trailers) = reader.read(self).await?;
         let body = match trailers {
             None => Self::from(bytes.clone()),
-            Some(trailers) => Self::new(Full::new(bytes.clone()).with_trailers(ready(Some(Ok(trailers))))),
+            trailers => Self::new(whole::<Infallible>(bytes.clone(), trailers)),
         };
         Ok((bytes, body))
     }
+}
+
+impl<E: Into<BoxError> + Send + 'static> RequestBody for UnsyncBoxBody<Bytes, E> {
+    async fn read(self, reader: &mut BodyReader) -> Result<(Bytes, Self), BodyProblem> {
+        let (bytes, trailers) = reader.read(self).await?;
+        let body = Self::new(whole(bytes.clone(), trailers));
+        Ok((bytes, body))
+    }
+}
+
+impl<E: Into<BoxError> + Send + 'static> RequestBody for BoxBody<Bytes, E> {
+    async fn read(self, reader: &mut BodyReader) -> Result<(Bytes, Self), BodyProblem> {
+        let (bytes, trailers) = reader.read(self).await?;
+        let body = whole(bytes.clone(), trailers);
+        Ok((bytes, body))
+    }
+}
+
+/// Returns a body of these bytes and trailers.
+fn whole<E: 'static>(bytes: Bytes, trailers: Option<HeaderMap>) -> BoxBody<Bytes, E> {
+    let body = Full::new(bytes);
+    match trailers {
+        None => body.map_err(never).boxed(),
+        Some(trailers) => body.with_trailers(ready(Some(Ok(trailers)))).map_err(never).boxed(),
+    }
+}
+
+fn never<E>(error: Infallible) -> E {
+    match error {}
 }
 
 /// The bytes of request bodies that a layer holds.

@@ -1,6 +1,7 @@
-//! Response bodies: passed through, buffered, or both if they exceed the cap.
+//! Response bodies: passed through, buffered, or both if they exceed the cap or are not complete yet.
 
 use std::{
+    future::poll_fn,
     mem,
     pin::Pin,
     task::{Context, Poll},
@@ -9,26 +10,35 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::BodyExt;
 use pin_project_lite::pin_project;
+
+use super::response_stream::Stream;
+use crate::error::BoxError;
 
 pin_project! {
     /// The response body: the inner service's own, buffered bytes, or a refusal.
     ///
-    /// It is `Send` and `Sync` where the inner body is.
+    /// It is `Send` and `Sync` where the inner body is. It fails where the inner body does, and if a [stream](super#streams) is
+    /// cut off.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         bytes: Bytes,
         trailers: Option<HeaderMap>,
         #[pin]
         rest: Option<Pin<Box<B>>>,
+        stream: Option<Stream>,
     }
 }
 
 impl<B> ResponseBody<B> {
     /// Passes a body through.
     pub(super) fn passed(body: B) -> Self {
-        Self { bytes: Bytes::new(), trailers: None, rest: Some(Box::pin(body)) }
+        Self { bytes: Bytes::new(), trailers: None, rest: Some(Box::pin(body)), stream: None }
+    }
+
+    /// Passes on what an operation that is still running sends.
+    pub(super) fn streamed(stream: Stream) -> Self {
+        Self { bytes: Bytes::new(), trailers: None, rest: None, stream: Some(stream) }
     }
 
     pub(super) fn of_bytes(bytes: Bytes) -> Self {
@@ -36,7 +46,7 @@ impl<B> ResponseBody<B> {
     }
 
     pub(super) fn with_trailers(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self { bytes, trailers, rest: None }
+        Self { bytes, trailers, rest: None, stream: None }
     }
 
     /// The trailers of a whole body.
@@ -44,7 +54,7 @@ impl<B> ResponseBody<B> {
         self.trailers.as_ref()
     }
 
-    /// The whole body; `None` if it exceeds the limit.
+    /// The whole body; `None` if it exceeds the limit, or was not complete.
     pub(super) fn whole(&self) -> Option<&Bytes> {
         self.rest.is_none().then_some(&self.bytes)
     }
@@ -53,15 +63,30 @@ impl<B> ResponseBody<B> {
 impl<B: Body<Data = Bytes>> ResponseBody<B> {
     /// Buffers a body of up to `limit` bytes. A longer one yields what was buffered, followed by the rest.
     pub(super) async fn read(body: B, limit: usize) -> Result<Self, B::Error> {
+        Self::buffer(body, limit, true).await
+    }
+
+    /// The same of what is there of the body at once. A body that has more to come yields what was buffered, followed by the rest.
+    pub(super) async fn read_ready(body: B, limit: usize) -> Result<Self, B::Error> {
+        Self::buffer(body, limit, false).await
+    }
+
+    async fn buffer(body: B, limit: usize, waits: bool) -> Result<Self, B::Error> {
         let mut body = Box::pin(body);
         let (mut first, mut more) = (Bytes::new(), BytesMut::new());
-        while let Some(frame) = body.frame().await {
+        loop {
+            let next = poll_fn(|context| match body.as_mut().poll_frame(context) {
+                Poll::Pending if !waits => Poll::Ready(None),
+                frame => frame.map(Some),
+            });
+            let frame = match next.await {
+                Some(Some(frame)) => frame,
+                Some(None) => break,
+                None => return Ok(Self { rest: Some(body), ..Self::of_bytes(joined(first, more)) }),
+            };
             let data = match frame?.into_data() {
                 Ok(data) => data,
-                Err(frame) => {
-                    let bytes = joined(first, more);
-                    return Ok(Self { bytes, trailers: frame.into_trailers().ok(), rest: None });
-                }
+                Err(frame) => return Ok(Self::with_trailers(joined(first, more), frame.into_trailers().ok())),
             };
             // The first frame is often the only one: it is not copied.
             if first.is_empty() {
@@ -70,10 +95,10 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
                 more.extend_from_slice(&data);
             }
             if first.len() + more.len() > limit {
-                return Ok(Self { bytes: joined(first, more), trailers: None, rest: Some(body) });
+                return Ok(Self { rest: Some(body), ..Self::of_bytes(joined(first, more)) });
             }
         }
-        Ok(Self { bytes: joined(first, more), trailers: None, rest: None })
+        Ok(Self::of_bytes(joined(first, more)))
     }
 }
 
@@ -87,26 +112,35 @@ fn joined(first: Bytes, more: BytesMut) -> Bytes {
     all.freeze()
 }
 
-impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for ResponseBody<B> {
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.project();
+        if let Some(stream) = this.stream {
+            return stream.poll_frame(context);
+        }
         if !this.bytes.is_empty() {
             return Poll::Ready(Some(Ok(Frame::data(mem::take(this.bytes)))));
         }
         match this.rest.as_pin_mut() {
-            Some(rest) => rest.poll_frame(context),
+            Some(rest) => rest.poll_frame(context).map_err(Into::into),
             None => Poll::Ready(this.trailers.take().map(|trailers| Ok(Frame::trailers(trailers)))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.bytes.is_empty() && self.trailers.is_none() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+        self.stream.is_none()
+            && self.bytes.is_empty()
+            && self.trailers.is_none()
+            && self.rest.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.stream.is_some() {
+            return SizeHint::default();
+        }
         let own = self.bytes.len() as u64;
         let Some(rest) = &self.rest else {
             // An exact size has hyper send `Content-Length`, after which there are no trailers.
@@ -131,8 +165,8 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
 mod tests {
     use std::convert::Infallible;
 
-    use futures_util::stream;
-    use http_body_util::StreamBody;
+    use futures_util::{FutureExt, StreamExt, stream};
+    use http_body_util::{BodyExt, StreamBody};
 
     use super::*;
 
@@ -161,6 +195,22 @@ mod tests {
         let read = ResponseBody::read(frames(vec![data("ab"), data("cd"), data("ef")]), 3).await.unwrap();
         assert_eq!((read.whole(), read.is_end_stream()), (None, false));
         assert_eq!(read.collect().await.unwrap().to_bytes(), "abcdef");
+    }
+
+    #[tokio::test]
+    async fn of_a_body_that_is_not_complete_nothing_is_waited_for_and_nothing_lost() {
+        let (go, gate) = tokio::sync::oneshot::channel::<()>();
+        let late = stream::once(async move {
+            let _ = gate.await;
+            Ok::<_, Infallible>(data("cd"))
+        });
+        let body = StreamBody::new(stream::iter([Ok(data("ab"))]).chain(late).boxed());
+        let read = ResponseBody::read_ready(body, 9).now_or_never().expect("it does not wait").unwrap();
+        assert_eq!((read.whole(), read.is_end_stream()), (None, false));
+        drop(go);
+        assert_eq!(read.collect().await.unwrap().to_bytes(), "abcd");
+        let read = ResponseBody::read_ready(frames(vec![data("ab"), data("cd")]), 9).await.unwrap();
+        assert_eq!(read.whole().unwrap(), "abcd", "what is complete is buffered");
     }
 
     #[tokio::test]

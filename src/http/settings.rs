@@ -7,7 +7,7 @@ use http::{Extensions, HeaderName, Method, Response, StatusCode, request::Parts}
 
 use super::{
     Caller, InFlight, ResponseAction, StoredResponse, admission::Permits, fingerprint::FingerprintHook,
-    request_body::Room, stored::HeaderPolicy,
+    refusals::Warnings, request_body::Room, stored::HeaderPolicy,
 };
 use crate::{
     error::{BoxError, Error},
@@ -97,6 +97,8 @@ pub(super) struct LayerSettings {
     pub(super) compared_headers: Vec<HeaderName>,
     pub(super) decide: Decide,
     pub(super) stored_headers: HeaderPolicy,
+    /// The request header that holds a request's id.
+    pub(super) request_id: HeaderName,
     pub(super) replay_header: HeaderName,
     pub(super) marks_first_responses: bool,
     pub(super) before_replay: Option<ReplayGate>,
@@ -105,6 +107,7 @@ pub(super) struct LayerSettings {
     pub(super) wait_up_to: Duration,
     pub(super) heartbeat: Heartbeat,
     pub(super) max_body: usize,
+    pub(super) max_response: usize,
     /// For request bodies.
     pub(super) room: Room,
     pub(super) body_idle_timeout: Duration,
@@ -120,6 +123,7 @@ pub(super) struct LayerSettings {
     pub(super) problem_type_base: Option<Cow<'static, str>>,
     pub(super) mismatch_status: StatusCode,
     pub(super) in_progress_status: StatusCode,
+    pub(super) warnings: Arc<Warnings>,
     pub(super) on_rejection: Option<Decorate>,
 }
 
@@ -142,6 +146,7 @@ impl LayerSettings {
             compared_headers: Vec::new(),
             decide: Arc::new(ResponseAction::by_status),
             stored_headers: HeaderPolicy::default(),
+            request_id: HeaderName::from_static("x-request-id"),
             replay_header: HeaderName::from_static("idempotency-replayed"),
             marks_first_responses: false,
             before_replay: None,
@@ -150,6 +155,7 @@ impl LayerSettings {
             wait_up_to: Duration::ZERO,
             heartbeat: Heartbeat::AsEngine,
             max_body: MAX_BODY_BYTES,
+            max_response: MAX_BODY_BYTES,
             room: Room::of(MAX_BUFFERED_BYTES),
             body_idle_timeout: BODY_IDLE_TIMEOUT,
             max_in_flight: None,
@@ -161,6 +167,7 @@ impl LayerSettings {
             problem_type_base: None,
             mismatch_status: StatusCode::UNPROCESSABLE_ENTITY,
             in_progress_status: StatusCode::CONFLICT,
+            warnings: Arc::default(),
             on_rejection: None,
         }
     }
@@ -177,6 +184,9 @@ impl LayerSettings {
             order: self.order.is_some(),
             heartbeat: self.heartbeat,
         })?;
+        // Without `lambda_http` no request has a deadline, also behind the Lambda Web Adapter.
+        #[cfg(feature = "http-lambda")]
+        self.heartbeat.check_invocations()?;
         if !self.engine.store.format().keeps_every_outcome() {
             return Err(Error::config(
                 "AWS Powertools cannot replay the HTTP layer's responses, nor tell callers apart: use a store without `powertools`",
@@ -233,6 +243,7 @@ impl fmt::Debug for LayerSettings {
             .field("methods", &self.methods)
             .field("wait_up_to", &self.wait_up_to)
             .field("max_body", &self.max_body)
+            .field("max_response", &self.max_response)
             .field("max_in_flight", &self.max_in_flight)
             .finish_non_exhaustive()
     }

@@ -19,7 +19,7 @@ impl StoredResponse {
         self.response.status()
     }
 
-    /// The stored headers.
+    /// Returns the stored headers, with `Original-Request` if the id of the request is known.
     pub fn headers(&self) -> &HeaderMap {
         self.response.headers()
     }
@@ -39,12 +39,14 @@ impl StoredResponse {
 /// Decides which headers of a response are stored.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeaderPolicy {
+    /// The only ones that are stored, if they are listed.
+    pub(super) only: Option<Vec<HeaderName>>,
     pub(super) stored: Vec<HeaderName>,
     pub(super) dropped: Vec<HeaderName>,
 }
 
 /// Never stored: hop-by-hop headers, headers that frame the message, and credentials, which do not belong in a response.
-const NEVER_STORED: [HeaderName; 10] = [
+const NEVER_STORED: [HeaderName; 11] = [
     header::AUTHORIZATION,
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -55,38 +57,61 @@ const NEVER_STORED: [HeaderName; 10] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
     HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
 ];
 
-/// Headers of one exchange: time, session, trace, rate limits.
-const OF_THE_EXCHANGE: [&str; 21] = [
+/// Names the request whose response is replayed.
+pub(super) const ORIGINAL_REQUEST: HeaderName = HeaderName::from_static("original-request");
+
+/// Headers of one exchange: time, session, trace, request ids, rate limits.
+const OF_THE_EXCHANGE: [&str; 31] = [
     "age",
     "alt-svc",
+    "authentication-info",
     "b3",
     "cf-ray",
     "date",
+    "original-request",
+    "proxy-authentication-info",
     "ratelimit",
     "request-id",
     "server-timing",
     "set-cookie",
     "traceparent",
+    "traceresponse",
     "tracestate",
     "via",
     "x-amz-apigw-id",
     "x-amz-cf-id",
+    "x-amz-id-2",
+    "x-amz-request-id",
     "x-amzn-remapped-date",
     "x-amzn-requestid",
     "x-amzn-trace-id",
     "x-cloud-trace-context",
     "x-correlation-id",
+    "x-csrf-token",
+    "x-datadog-trace-id",
+    "x-envoy-upstream-service-time",
     "x-request-id",
     "x-response-time",
+    "x-runtime",
 ];
 
 const OF_THE_EXCHANGE_BEGIN_WITH: [&str; 4] = ["ratelimit-", "x-b3-", "x-ratelimit-", "x-rate-limit-"];
 
 impl HeaderPolicy {
+    /// Returns whether a header of the response is stored.
     fn keeps(&self, name: &HeaderName, value: &HeaderValue) -> bool {
-        if NEVER_STORED.contains(name) || self.dropped.contains(name) {
+        match &self.only {
+            Some(only) if !self.stored.contains(name) => !self.drops(name) && only.contains(name),
+            _ => self.keeps_trailer(name, value),
+        }
+    }
+
+    /// Returns whether a trailer is stored. A list of the only headers does not count: the status of gRPC is a trailer.
+    fn keeps_trailer(&self, name: &HeaderName, value: &HeaderValue) -> bool {
+        if self.drops(name) {
             return false;
         }
         if self.stored.contains(name) {
@@ -98,6 +123,10 @@ impl HeaderPolicy {
             return value == "*";
         }
         !OF_THE_EXCHANGE.contains(&text) && !OF_THE_EXCHANGE_BEGIN_WITH.iter().any(|prefix| text.starts_with(prefix))
+    }
+
+    fn drops(&self, name: &HeaderName) -> bool {
+        NEVER_STORED.contains(name) || self.dropped.contains(name)
     }
 }
 
@@ -128,7 +157,7 @@ impl StoredForm {
         trailers: Option<&HeaderMap>,
         policy: &HeaderPolicy,
     ) -> Self {
-        let trailers = trailers.into_iter().flatten().filter(|(name, value)| policy.keeps(name, value));
+        let trailers = trailers.into_iter().flatten().filter(|(name, value)| policy.keeps_trailer(name, value));
         let trailers: Vec<_> = trailers.map(stored).collect();
         // HTTP/1.1 sends those that this header announces.
         let announces = |name: &HeaderName| !trailers.is_empty() && *name == header::TRAILER;
@@ -148,6 +177,13 @@ impl StoredForm {
         let location = headers.get(header::LOCATION).map(|value| (&header::LOCATION, value));
         let headers = location.filter(|(name, value)| policy.keeps(name, value)).map(stored).into_iter().collect();
         Self { headers, ..Self::of_status(status) }
+    }
+
+    /// Adds the id of the request that ran.
+    pub(super) fn of_request(mut self, id: Option<&HeaderValue>, policy: &HeaderPolicy) -> Self {
+        let id = id.filter(|_| !policy.drops(&ORIGINAL_REQUEST)).map(|id| stored((&ORIGINAL_REQUEST, id)));
+        self.headers.extend(id);
+        self
     }
 
     /// Returns the form of a response of which the status alone is stored.
@@ -240,12 +276,42 @@ mod tests {
             ("x-amzn-trace-id", b"x"),
             ("x-request-id", b"x"),
             ("x-ratelimit-remaining", b"9"),
+            ("original-request", b"x"),
+            ("authentication-info", b"x"),
+            ("proxy-authentication-info", b"x"),
+            ("proxy-connection", b"close"),
+            ("traceresponse", b"x"),
+            ("x-amz-request-id", b"x"),
+            ("x-amz-id-2", b"x"),
+            ("x-datadog-trace-id", b"x"),
+            ("x-runtime", b"0.1"),
+            ("x-envoy-upstream-service-time", b"1"),
+            ("x-csrf-token", b"x"),
+            ("retry-after", b"5"),
             ("vary", b"Accept"),
             ("content-encoding", b"gzip"),
             ("content-type", b"text/plain"),
         ];
         let response = replay(&HeaderPolicy::default(), 200, headers, b"");
-        assert_eq!(names(&response), ["vary", "content-encoding", "content-type"]);
+        assert_eq!(names(&response), ["retry-after", "vary", "content-encoding", "content-type"]);
+    }
+
+    #[test]
+    fn of_a_list_of_headers_only_those_are_stored_that_may_be() {
+        let headers: &[(_, &[u8])] = &[
+            ("content-type", b"text/plain"),
+            ("etag", b"\"e\""),
+            ("x-internal", b"x"),
+            ("set-cookie", b"consent=1"),
+            ("connection", b"close, X-Hop"),
+            ("x-hop", b"1"),
+            ("access-control-allow-origin", b"https://a.example"),
+        ];
+        let list = [header::CONTENT_TYPE, header::SET_COOKIE, header::CONNECTION, HeaderName::from_static("x-hop")];
+        let policy = HeaderPolicy { only: Some(list.to_vec()), stored: vec![header::ETAG], ..HeaderPolicy::default() };
+        assert_eq!(names(&replay(&policy, 200, headers, b"")), ["content-type", "etag", "set-cookie"]);
+        let none = HeaderPolicy { only: Some(Vec::new()), ..HeaderPolicy::default() };
+        assert_eq!(names(&replay(&none, 200, headers, b"")), [""; 0]);
     }
 
     #[test]
@@ -267,6 +333,7 @@ mod tests {
                 header::ACCESS_CONTROL_EXPOSE_HEADERS,
             ],
             dropped: vec![HeaderName::from_static("x-secret")],
+            ..HeaderPolicy::default()
         };
         let response = replay(&policy, 200, headers, b"");
         assert_eq!(names(&response), ["set-cookie", "access-control-allow-headers", "access-control-expose-headers"]);

@@ -100,31 +100,21 @@ impl Heartbeat {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a duration is set in Lambda.
-    #[cfg(feature = "invocation")]
-    pub(crate) fn check_invocations(self, is_in_lambda: impl FnOnce() -> bool) -> Result<(), Error> {
-        if matches!(self, Self::UpTo(_)) && is_in_lambda() {
+    #[cfg(any(feature = "http-lambda", feature = "invocation"))]
+    pub(crate) fn check_invocations(self) -> Result<(), Error> {
+        if matches!(self, Self::UpTo(_)) && is_invoked_by_lambda() {
             return Err(Error::config(
                 "a heartbeat is set in Lambda, where the deadline of each invocation is known: its lease lasts until then, and is \
-                 not renewed; set it only under `cargo lambda watch` and in tests",
+                 not renewed. Leave it out, or set `Builder::heartbeat`, which applies only if no deadline is known",
             ));
         }
         Ok(())
     }
 }
 
-#[cfg(all(test, feature = "invocation"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_invocations_heartbeat_is_refused_in_lambda_alone() {
-        let heartbeat = Heartbeat::UpTo(Duration::from_secs(60));
-        let error = heartbeat.check_invocations(|| true).unwrap_err();
-        assert!(error.to_string().starts_with("configure (config): a heartbeat is set in Lambda"), "{error}");
-        assert!(heartbeat.check_invocations(|| false).is_ok());
-        assert!(
-            Heartbeat::AsEngine.check_invocations(|| true).is_ok()
-                && Heartbeat::Never.check_invocations(|| true).is_ok()
-        );
-    }
+/// Returns whether Lambda itself invokes the function. `cargo lambda watch` does not set this variable.
+/// <https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html>
+#[cfg(any(feature = "http-lambda", feature = "invocation"))]
+fn is_invoked_by_lambda() -> bool {
+    std::env::var_os("AWS_LAMBDA_INITIALIZATION_TYPE").is_some()
 }

@@ -17,7 +17,7 @@ use tower_service::Service;
 use super::{
     HandlerError, InvocationError,
     claim::with_claim,
-    settings::{LayerSettings, OPERATION},
+    settings::{LayerSettings, OPERATION, ReplayHook},
 };
 use crate::{
     clock::Deadline,
@@ -156,14 +156,13 @@ impl LayerSettings {
                 let ran = engine.run_protected(candidate, window, self.wait_up_to, Unprobed, None, work).await;
                 let subject = self.subject(Some(key));
                 let (outcome, attempt) = ran.inspect_err(|error| engine.tell_error(subject, error))?;
+                let outcome = match &self.before_replay {
+                    Some(hook) => changed(outcome, hook).inspect_err(|error| engine.tell_error(subject, error))?,
+                    None => outcome,
+                };
                 engine.tell(subject, &outcome, attempt);
                 outcome
             }
-        };
-        let outcome = match (outcome, &self.before_replay) {
-            (Outcome::Replayed(value), Some(hook)) => Outcome::Replayed(hook.apply(&value)?),
-            (Outcome::ReplayedOtherVersion(value), Some(hook)) => Outcome::ReplayedOtherVersion(hook.apply(&value)?),
-            (outcome, _) => outcome,
         };
         let own = own.into_inner().unwrap_or_else(PoisonError::into_inner);
         result(outcome, own)
@@ -229,6 +228,15 @@ fn failure_of<E: HandlerError>(error: &E, settings: &EngineSettings) -> Failure 
     let verdict =
         error.verdict().or_else(|| settings.classifiers.verdict_of_service(error.as_error(), settings.on_panic));
     Failure::new(verdict.unwrap_or_default(), text)
+}
+
+/// Returns the outcome as the hook changes its value, if that is a replay.
+fn changed<R: Serialize + DeserializeOwned>(outcome: Outcome<R>, hook: &ReplayHook) -> Result<Outcome<R>, Error> {
+    Ok(match outcome {
+        Outcome::Replayed(value) => Outcome::Replayed(hook.apply(&value)?),
+        Outcome::ReplayedOtherVersion(value) => Outcome::ReplayedOtherVersion(hook.apply(&value)?),
+        outcome => outcome,
+    })
 }
 
 /// Returns the caller's result. `own` is the handler's error, if it returned one.

@@ -34,12 +34,6 @@ pub(super) struct LayerSettings {
     pub(super) before_replay: Option<ReplayHook>,
 }
 
-/// Returns whether Lambda itself invokes the function. `cargo lambda watch` does not set this variable.
-/// <https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html>
-fn is_in_lambda() -> bool {
-    std::env::var_os("AWS_LAMBDA_INITIALIZATION_TYPE").is_some()
-}
-
 /// A function that changes a stored result, as JSON, before it is replayed.
 #[derive(Clone)]
 pub(super) struct ReplayHook(Arc<dyn Fn(&mut Value) + Send + Sync>);
@@ -103,7 +97,7 @@ impl LayerSettings {
             order: false,
             heartbeat: self.heartbeat,
         })?;
-        self.heartbeat.check_invocations(is_in_lambda)?;
+        self.heartbeat.check_invocations()?;
         self.key.check()?;
         self.payload.check()?;
         if let Some(label) = &self.label {

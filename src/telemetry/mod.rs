@@ -7,6 +7,8 @@
 //! | field | what |
 //! |---|---|
 //! | `outcome` | the outcome of the operation: [`Outcome::as_str`](crate::Outcome::as_str), or [`ErrorKind::as_str`](crate::ErrorKind::as_str); `unprotected` if an HTTP request ran without its claim since the store was unavailable |
+//! | `code` | of an HTTP request that was refused before anything was claimed: the [code](crate::http#refusals) of the refusal |
+//! | `suppressed` | of such a refusal at *warn*: how many more there have been since the last warning with this code |
 //! | `verdict` | of `failed`: `transient`, `permanent` or `unknown` |
 //! | `operation` | the operation's name, or the kind of the service; on a [named engine](crate::Idempotency#names) `name.` stands before it |
 //! | `key` | the hash of the key, as the store has it |
@@ -49,6 +51,11 @@
 //! started, skipped, a transient failure), for what is superseded, for replayed failures, for replays of another payload version and for what a probe has recovered, *warn* for what needs
 //! a look (took over, mismatch, abandoned, a permanent or unknown failure, a probe that failed), *error* for what was lost
 //! or left open (panicked, cancelled, unrecorded, lease lost, trouble with the store).
+//!
+//! An HTTP request that is refused before anything is claimed is logged at *info*. Three codes are logged at *warn*, each at most
+//! once a minute by each layer: `caller_unknown` and `key_missing`, because an authorizer or a client may be misconfigured, and `overloaded`.
+//! Observers are told of every refusal. A replay that [`before_replay`](crate::http::IdempotencyKeyLayer::before_replay) refuses has the
+//! outcome `replay_refused`, at *info*, or at *warn* if the hook panics or takes too long.
 
 mod emf;
 mod observer;

@@ -1,8 +1,12 @@
 //! Request and response bodies, and their limits.
 
+use std::convert::Infallible;
+
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use futures_util::stream;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody};
 use lambda_http::{Body, IntoResponse, request::from_str};
 use lambda_once::{
     Results,
@@ -94,7 +98,7 @@ async fn a_request_beyond_the_cap_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_response_beyond_the_cap_is_passed_through_and_its_operation_is_done() {
     let long = |_, _| async { Response::new(Full::from("12345")) };
-    let app = App::with(|engine| engine, |layer| layer.max_body(4), long);
+    let app = App::with(|engine| engine, |layer| layer.max_response(4), long);
     let got = app.post("k", "1").await;
     assert_eq!((got.status, &got.body[..]), (200, &b"12345"[..]));
     let again = app.post("k", "1").await;
@@ -105,7 +109,7 @@ async fn a_response_beyond_the_cap_is_passed_through_and_its_operation_is_done()
 #[tokio::test(start_paused = true)]
 async fn an_answer_beyond_the_cap_can_be_refused_and_its_operation_stays_done() {
     let long = |_, _| async { Response::new(Full::from("12345")) };
-    let app = App::with(|engine| engine, |layer| layer.max_body(4).reject_large_responses(), long);
+    let app = App::with(|engine| engine, |layer| layer.max_response(4).reject_large_responses(), long);
     let got = app.post("k", "1").await;
     assert_eq!((got.status, got.code()), (500, "response_too_large".to_owned()));
     let again = app.post("k", "1").await;
@@ -119,7 +123,7 @@ async fn a_response_that_releases_the_key_is_passed_through_however_large() {
         let answer = Response::builder().status(if run < 3 { 503 } else { 200 });
         answer.header("x-run", run).body(Full::from("try again")).unwrap()
     };
-    let app = App::with(|engine| engine, |layer| layer.max_body(4).reject_large_responses(), long);
+    let app = App::with(|engine| engine, |layer| layer.max_response(4).reject_large_responses(), long);
     for run in ["1", "2"] {
         let got = app.post("k", "1").await;
         assert_eq!((got.status, &got.body[..], got.header("x-run")), (503, &b"try again"[..], Some(run)));
@@ -136,4 +140,31 @@ async fn an_answer_that_is_not_kept_is_gone_and_its_operation_stays_done() {
     assert_eq!(app.post("k", "{}").await.status, 201);
     let again = app.post("k", "{}").await;
     assert_eq!((again.status, again.is_replay(), app.runs()), (410, true, 1));
+}
+
+/// Sends a boxed body twice to a handler that echoes it with its trailer.
+macro_rules! echoed_twice {
+    ($boxed:ident) => {
+        let handler = tower::service_fn(|request: Request<_>| async move {
+            let body = BodyExt::collect(request.into_body()).await.unwrap();
+            let etag = body.trailers().map(|trailers| trailers[header::ETAG].clone());
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(format!("{:?} {etag:?}", body.to_bytes())))))
+        });
+        let service = layer().layer(handler);
+        for is_replay in [false, true] {
+            let trailers = HeaderMap::from_iter([(header::ETAG, "e".parse().unwrap())]);
+            let frames = [Frame::data(Bytes::from("char")), Frame::data(Bytes::from("ge")), Frame::trailers(trailers)];
+            let body = StreamBody::new(stream::iter(frames.map(Ok::<_, std::io::Error>)));
+            let request = Request::post("/").header("idempotency-key", "k").body(body.$boxed()).unwrap();
+            let answer = service.clone().oneshot(request).await.unwrap();
+            assert_eq!(answer.headers().contains_key("idempotency-replayed"), is_replay);
+            assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "b\"charge\" Some(\"e\")");
+        }
+    };
+}
+
+#[tokio::test]
+async fn boxed_bodies_are_read_and_handed_on_with_their_trailers() {
+    echoed_twice!(boxed);
+    echoed_twice!(boxed_unsync);
 }

@@ -28,6 +28,12 @@ async fn lambda_http_runs_axum_behind_it() -> Result<(), lambda_http::Error> {
     lambda_http::run(app).await
 }
 
+/// Never called: to compile is the test.
+#[allow(dead_code)]
+async fn lambda_http_streams_its_responses() -> Result<(), lambda_http::Error> {
+    lambda_http::run_with_streaming_response(ServiceBuilder::new().layer(layer()).service(service_fn(handler))).await
+}
+
 #[test]
 fn it_crosses_threads() {
     fn crosses<T: Clone + Send + Sync + 'static>() {}

@@ -56,6 +56,7 @@ impl Given {
 
     fn unmarked(mut self) -> Self {
         self.headers.remove("idempotency-replayed");
+        self.headers.remove("original-request");
         self
     }
 }

@@ -1,7 +1,8 @@
 //! Requests that take longer than their lease, outside Lambda.
 
 use std::{
-    future,
+    env, future,
+    process::Command,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -10,9 +11,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use lambda_once::{
-    Builder, Claim,
+    Builder, Claim, ErrorKind, Idempotency, MemoryStore,
     clock::Clock,
-    http::IdempotencyKeyLayer,
+    http::{Caller, IdempotencyKeyLayer},
     record::Owner,
     store::{
         ResultData, Store,
@@ -149,4 +150,29 @@ async fn a_layers_heartbeat_is_refused_in_an_invocation_with_a_deadline() {
     assert_eq!((got.status, got.code()), (500, "misconfigured".to_owned()));
     assert_eq!((app.runs(), app.store.calls()), (0, vec![]));
     assert_eq!(app.post("k", "{}").await.status, 201, "without one it is not");
+}
+
+/// Runs itself in a process that Lambda seems to have started.
+#[test]
+fn in_lambda_a_layers_heartbeat_is_refused_in_init() {
+    const IN_LAMBDA: &str = "AWS_LAMBDA_INITIALIZATION_TYPE";
+    let layer = |engine: fn(Builder) -> Builder| {
+        let builder = Idempotency::builder(MemoryStore::new()).scope("tests");
+        IdempotencyKeyLayer::new(engine(builder).build().unwrap(), Caller::shared())
+    };
+    let chosen = layer(|engine| engine).heartbeat(LONGEST).validate();
+    if env::var_os(IN_LAMBDA).is_none() {
+        assert!(chosen.is_ok(), "outside Lambda it is of use");
+        let test = "heartbeat::in_lambda_a_layers_heartbeat_is_refused_in_init";
+        let mut again = Command::new(env::current_exe().unwrap());
+        let output = again.args(["--exact", test]).env(IN_LAMBDA, "on-demand").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("1 passed"), "{text}");
+        return;
+    }
+    let error = chosen.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("a heartbeat is set in Lambda"), "{error}");
+    assert!(layer(|engine| engine.heartbeat(LONGEST)).validate().is_ok(), "the engine's has no effect");
+    assert!(layer(|engine| engine).heartbeat(None).validate().is_ok());
 }

@@ -92,7 +92,7 @@ async fn the_trailers_of_a_first_answer_reach_its_client() {
     };
     // As a whole, and beyond the cap.
     for cap in [7, 3] {
-        let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared()).max_body(cap);
+        let layer = IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared()).max_response(cap);
         let app = Router::new().route("/charges", post(handler.clone())).route_layer(layer);
         let request = Request::post("/charges").header("idempotency-key", "k").body(Body::empty()).unwrap();
         let body = app.oneshot(request).await.unwrap().into_body().collect().await.unwrap();

@@ -37,7 +37,7 @@ async fn made(body: &'static str) -> Response<Full<Bytes>> {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_told_the_status_and_the_place_of_an_answer_beyond_the_cap() {
-    let app = App::with(|engine| engine, |layer| layer.max_body(4), |_, _| made("12345"));
+    let app = App::with(|engine| engine, |layer| layer.max_response(4), |_, _| made("12345"));
     assert_eq!(app.post("k", "1").await.body, "12345");
     let again = app.post("k", "1").await;
     assert_eq!((again.status, again.code(), again.is_replay()), (410, "response_not_stored".to_owned(), true));
@@ -110,7 +110,7 @@ async fn of_a_response_that_is_discarded_the_status_alone_is_stored() {
 #[tokio::test(start_paused = true)]
 async fn a_check_before_a_replay_decides_about_the_place_of_an_answer_too() {
     let check = |layer: IdempotencyKeyLayer| {
-        layer.max_body(4).before_replay(|request, stored| {
+        layer.max_response(4).before_replay(|request, stored| {
             let is_suspended = request.headers.contains_key("x-suspended");
             assert_eq!(stored.status(), 201);
             assert_eq!(stored.headers()["location"], "/charges/7");
@@ -134,7 +134,7 @@ async fn a_check_before_a_replay_is_told_whether_the_body_is_kept() {
         let told = Arc::new(Mutex::new(None));
         let note = Arc::clone(&told);
         let check = move |layer: IdempotencyKeyLayer| {
-            layer.max_body(max).before_replay(move |_, stored| {
+            layer.max_response(max).before_replay(move |_, stored| {
                 *note.lock().unwrap() = Some(stored.body().map(Bytes::len));
                 Box::pin(async { Ok(()) })
             })
@@ -148,7 +148,7 @@ async fn a_check_before_a_replay_is_told_whether_the_body_is_kept() {
 
 /// The length of the event that `lambda_http` makes of a response for an HTTP API.
 async fn event_length(
-    answer: Response<impl http_body::Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static>,
+    answer: Response<impl http_body::Body<Data = Bytes, Error: std::fmt::Debug> + Send + Unpin + 'static>,
 ) -> usize {
     let answer = answer.into_response().await;
     let headers: Vec<_> =

@@ -78,7 +78,7 @@ async fn too_large(
     trailer: Option<&'static str>,
     decision: Option<ResponseAction>,
 ) -> Told {
-    of_layer(layer().max_body(6), content_type, header, trailer, decision).await
+    of_layer(layer().max_response(6), content_type, header, trailer, decision).await
 }
 
 async fn of_layer(
@@ -150,7 +150,7 @@ async fn a_large_answer_of_grpc_has_no_second_run_after_the_lease() {
     let handler = |_, _| async {
         Response::builder().header("content-type", "application/grpc").body(Full::from("charged")).unwrap()
     };
-    let app = App::with(|engine| engine, |layer| layer.max_body(6), handler);
+    let app = App::with(|engine| engine, |layer| layer.max_response(6), handler);
     assert_eq!(app.post("k", "{}").await.status, 200);
     tokio::time::sleep(LAPSE).await;
     assert_eq!((app.post("k", "{}").await.status, app.runs()), (410, 1));

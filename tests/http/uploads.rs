@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    io::Write,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -9,8 +10,9 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, routing::post};
+use axum::{Router, body::Body, extract::DefaultBodyLimit, routing::post};
 use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
 use futures_util::{FutureExt, StreamExt, stream, stream::FuturesUnordered};
 use http::{Request, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -21,6 +23,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tower::{ServiceExt, util::MapRequestLayer};
+use tower_http::{decompression::RequestDecompressionLayer, limit::RequestBodyLimitLayer};
 
 use crate::{
     server::{Server, created},
@@ -76,7 +79,10 @@ fn slow(frames: &'static [(u64, &'static str)]) -> Body {
 }
 
 async fn sent(app: &Router, body: Body) -> Got {
-    let request = Request::post("/charges").header("idempotency-key", "k").body(body).unwrap();
+    answered(app, Request::post("/charges").header("idempotency-key", "k").body(body).unwrap()).await
+}
+
+async fn answered(app: &Router, request: Request<Body>) -> Got {
     let (parts, body) = app.clone().oneshot(request).await.unwrap().into_parts();
     Got { status: parts.status.as_u16(), headers: parts.headers, body: body.collect().await.unwrap().to_bytes() }
 }
@@ -107,6 +113,36 @@ async fn the_limit_of_an_outer_layer_is_told_as_one() {
         request.map(|body| Body::new(Limited::new(body, 4).map_err(Wrapped)))
     }));
     let got = sent(&service, slow(&[(0, "12345")])).await;
+    assert_eq!((got.status, got.code()), (413, "body_too_large".to_owned()));
+}
+
+/// The limits of tower-http and of axum, also around a decompression, which wraps the errors of the body that it reads.
+#[tokio::test]
+async fn the_limits_of_other_layers_are_413_and_leave_the_key_free() {
+    type Limit = fn(Router) -> Router;
+    let limited: [(&str, Limit); 2] = [
+        ("tower-http", |service| service.layer(RequestBodyLimitLayer::new(4))),
+        ("axum", |service| service.layer(DefaultBodyLimit::max(4))),
+    ];
+    for (name, limit) in limited {
+        let (service, runs) = app(layer());
+        let service = limit(service);
+        let bodies = [Body::from("12345"), slow(&[(0, "123"), (0, "45")])];
+        for body in bodies {
+            assert_eq!(sent(&service, body).await.status, 413, "{name}");
+        }
+        assert_eq!(runs.load(Ordering::SeqCst), 0, "{name}");
+        assert_eq!(sent(&service, Body::from("{}")).await.status, 201, "{name}: the key is free");
+    }
+    let (service, _) = app(layer());
+    let service = service.layer(RequestDecompressionLayer::new()).layer(RequestBodyLimitLayer::new(16));
+    let mut packed = GzEncoder::new(Vec::new(), Compression::none());
+    packed.write_all(&[b'a'; 64]).unwrap();
+    let packed = packed.finish().unwrap();
+    let frames = packed.chunks(8).map(|chunk| Ok::<_, Infallible>(Bytes::copy_from_slice(chunk))).collect::<Vec<_>>();
+    let request = Request::post("/charges").header("idempotency-key", "k").header("content-encoding", "gzip");
+    let request = request.body(Body::from_stream(stream::iter(frames))).unwrap();
+    let got = answered(&service, request).await;
     assert_eq!((got.status, got.code()), (413, "body_too_large".to_owned()));
 }
 

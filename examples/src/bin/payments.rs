@@ -127,7 +127,11 @@ fn cors() -> CorsLayer {
         .allow_origin(Any)
         .allow_methods([Method::GET, Method::POST])
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("idempotency-key")])
-        .expose_headers([HeaderName::from_static("idempotency-replayed"), header::RETRY_AFTER])
+        .expose_headers([
+            HeaderName::from_static("idempotency-replayed"),
+            HeaderName::from_static("original-request"),
+            header::RETRY_AFTER,
+        ])
 }
 
 fn app(ledger: Ledger, idempotency: IdempotencyKeyLayer) -> Router {

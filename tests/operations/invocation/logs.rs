@@ -1,8 +1,11 @@
 //! One log event per invocation, without its key or payload.
 
+use std::sync::{Arc, Mutex};
+
 use lambda_once::{
-    MissingKey,
+    ErrorKind, MissingKey, OutcomeKind,
     store::fault::{Call, Fault},
+    telemetry::OperationEvent,
 };
 use serde_json::{Value, json};
 use tracing::Level;
@@ -48,4 +51,18 @@ async fn an_event_without_a_key_is_logged_as_a_warning() {
     assert_eq!((line.get("outcome"), line.get("key")), ("executed", ""));
     assert_eq!(others.len(), 1);
     assert_eq!(others[0].level, Level::WARN);
+}
+
+#[tokio::test]
+async fn a_replay_whose_hook_fails_is_not_told_as_one() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let observed = Arc::clone(&told);
+    let observer = move |event: &OperationEvent<'_>| observed.lock().unwrap().push(event.outcome);
+    let hook = |_: &mut Value| panic!("in a hook");
+    let function = Function::with(|engine| engine.observer(observer), |layer| layer.before_replay(hook), numbered);
+    let event = json!({"id": "secret", "cents": 1});
+    assert_eq!(logged(&function, event.clone()).await.0.get("outcome"), "executed");
+    let line = logged(&function, event).await.0;
+    assert_eq!((line.get("outcome"), line.level, line.get("key").len()), ("stored_result", Level::ERROR, 64));
+    assert_eq!(*told.lock().unwrap(), [Ok(OutcomeKind::Executed), Err(ErrorKind::StoredResult)]);
 }

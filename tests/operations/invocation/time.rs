@@ -1,9 +1,9 @@
 //! Panics, deadlines, and claims that are left behind.
 
-use std::{future, time::Duration};
+use std::{env, future, process::Command, time::Duration};
 
 use lambda_once::{
-    BoxError, ErrorKind, Idempotency, Key, MemoryStore, OnPanic, clock::Clock, invocation::InvocationLayer,
+    BoxError, Builder, ErrorKind, Idempotency, Key, MemoryStore, OnPanic, clock::Clock, invocation::InvocationLayer,
     store::fault::Call,
 };
 use lambda_runtime::{Context, LambdaEvent};
@@ -161,4 +161,30 @@ async fn nothing_is_spawned_that_outlives_an_invocation() {
     tokio::time::advance(LAPSE).await;
     function.invoke(order()).await.unwrap();
     assert_eq!(tasks(), before);
+}
+
+/// Runs itself in a process that Lambda seems to have started.
+#[test]
+fn in_lambda_a_layers_heartbeat_is_refused_in_init() {
+    const IN_LAMBDA: &str = "AWS_LAMBDA_INITIALIZATION_TYPE";
+    let layer = |engine: fn(Builder) -> Builder| {
+        let once = engine(Idempotency::builder(MemoryStore::new())).build().unwrap();
+        InvocationLayer::<Value>::new(once, Key::pointer("/id"))
+    };
+    let minute = Duration::from_secs(60);
+    let chosen = layer(|engine| engine).heartbeat(minute).validate();
+    if env::var_os(IN_LAMBDA).is_none() {
+        assert!(chosen.is_ok(), "under `cargo lambda watch` it is of use");
+        let test = "invocation::time::in_lambda_a_layers_heartbeat_is_refused_in_init";
+        let mut again = Command::new(env::current_exe().unwrap());
+        let output = again.args(["--exact", test]).env(IN_LAMBDA, "on-demand").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("1 passed"), "{text}");
+        return;
+    }
+    let error = chosen.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("a heartbeat is set in Lambda"), "{error}");
+    assert!(layer(|engine| engine.heartbeat(Duration::from_secs(60))).validate().is_ok(), "the engine's has no effect");
+    assert!(layer(|engine| engine).heartbeat(None).validate().is_ok());
 }

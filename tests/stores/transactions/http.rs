@@ -95,9 +95,9 @@ fn grpc(status: Option<&str>) -> Response<()> {
 async fn a_large_answer_of_grpc_is_committed_as_its_status_is_not_known<D: Database>() {
     let world = World::<D>::new().await;
     let ledger = Arc::new(Ledger::create().await);
-    let (status, id) = world.post_for(&ledger, grpc(None), |layer| layer.max_body(0)).await;
+    let (status, id) = world.post_for(&ledger, grpc(None), |layer| layer.max_response(0)).await;
     assert_eq!((status, ledger.rows(KEY).await), (200, vec![id]));
-    let retry = world.post_for(&ledger, grpc(None), |layer| layer.max_body(0)).await;
+    let retry = world.post_for(&ledger, grpc(None), |layer| layer.max_response(0)).await;
     assert_eq!((retry.0, ledger.rows(KEY).await.len()), (410, 1));
 }
 
