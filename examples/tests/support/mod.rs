@@ -43,10 +43,15 @@ impl Answer {
 impl Payments {
     /// On a free port. `delay_ms` is how long a charge takes.
     pub async fn start(delay_ms: u64) -> Self {
+        Self::start_with(&[("DELAY_MS", &delay_ms.to_string())]).await
+    }
+
+    /// On a free port, in this environment.
+    pub async fn start_with(environment: &[(&str, &str)]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_payments"))
             .arg("127.0.0.1:0")
-            .env("DELAY_MS", delay_ms.to_string())
             .env_remove("IDEMPOTENCY_TABLE")
+            .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
