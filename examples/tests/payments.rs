@@ -13,7 +13,7 @@ const BOB: &str = "token-of-bob";
 const CHARGE: &str = r#"{"amount_cents":1999,"currency":"EUR"}"#;
 
 /// Sends a charge, waits until it is being processed, and disconnects.
-async fn send_and_disconnect(payments: &mut Payments, key: &str) {
+pub async fn send_and_disconnect(payments: &mut Payments, key: &str) {
     let mut connection = TcpStream::connect(payments.address()).await.unwrap();
     let request = format!(
         "POST /accounts/1/charges HTTP/1.1\r\nhost: payments\r\nauthorization: Bearer {ALICE}\r\n\
