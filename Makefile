@@ -35,7 +35,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help require demo watch build test test-all test-servers stress plants nightly powertools concurrent browser e2e
+.PHONY: help require demo watch build test test-all test-servers stress plants nightly powertools clients concurrent browser e2e
 .PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories tutorial book bench instructions sizes clean
 
 help: ## Lists the targets
@@ -115,6 +115,9 @@ advisories: require ## Checks the dependencies against the advisories of RustSec
 
 powertools: require ## Functions with AWS Powertools, in Python and TypeScript, and the library do each other's work on one table
 	@$(PYTHON) -m tools.servers.run_with dynamodb -- $(PYTHON) -m tools.tests.powertools -- cargo test --quiet --workspace --all-features --test powertools
+
+clients: require ## The retries of others' clients (reqwest-retry, axios-retry, stripe-node) against the layer
+	@$(PYTHON) -m tools.servers.run_with dynamodb -- $(PYTHON) -m tools.tests.clients -- cargo test --quiet --workspace --all-features --test examples retries
 
 concurrent: require ## 100 equal requests at once, which have to have one effect
 	@$(PYTHON) -m tools.scenarios.concurrent_charges $(CONCURRENT_ARGS)

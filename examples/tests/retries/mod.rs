@@ -1,7 +1,11 @@
 //! Clients of others, unchanged, against the layer: each retries by its own rules, through lost responses, a slow service and a
 //! store that is down.
 
+mod axios_retry;
+mod node;
 mod reqwest_retry;
+mod service;
+mod stripe_node;
 
 use std::time::Duration;
 
@@ -35,8 +39,9 @@ impl<'a> Call<'a> {
 }
 
 /// What the client gives to its caller.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, serde::Deserialize)]
 struct Reply {
+    /// 0 without a response.
     status: u16,
     body: Value,
 }
@@ -75,15 +80,8 @@ async fn store_down(send: impl AsyncFn(Call<'_>) -> Reply) {
         ("AWS_SECRET_ACCESS_KEY", "local"),
     ];
     let payments = Payments::start_with(&environment).await;
-    cable.cut();
-    let repair = cable.repairer();
-    let repair_after_refusal = move |_, response: &Exchange| {
-        if response.status == 503 {
-            repair();
-        }
-        true
-    };
-    let proxy = Proxy::start(payments.address(), repair_after_refusal).await;
+    let repair = cable.cut();
+    let proxy = Proxy::start(payments.address(), move |_, response| response.status != 503 || repair()).await;
     let reply = send(Call::to(&proxy)).await;
     let [refused, made] = &proxy.exchanges("idempotency-key")[..] else { panic!("{reply:?}") };
     assert_eq!((refused.status, made.status, made.is_replay()), (503, 201, false));

@@ -142,13 +142,19 @@ pub fn printed(output: &Output) -> String {
 pub fn dynamodb() -> (String, aws_sdk_dynamodb::Client) {
     let endpoint =
         std::env::var("DYNAMODB_ENDPOINT").expect("DYNAMODB_ENDPOINT is not set: run the tests by `make test`");
+    let client = dynamodb_at(&endpoint);
+    (endpoint, client)
+}
+
+/// A client of this endpoint.
+pub fn dynamodb_at(endpoint: &str) -> aws_sdk_dynamodb::Client {
     let config = aws_sdk_dynamodb::Config::builder()
         .behavior_version(BehaviorVersion::v2026_01_12())
         .http_client(aws_smithy_http_client::Builder::new().build_http())
-        .endpoint_url(&endpoint)
+        .endpoint_url(endpoint)
         .region(Region::from_static("us-east-1"))
         .credentials_provider(Credentials::new("test", "test", None, None, "test"));
-    (endpoint, aws_sdk_dynamodb::Client::from_conf(config.build()))
+    aws_sdk_dynamodb::Client::from_conf(config.build())
 }
 
 /// A name that no other test of any run uses.

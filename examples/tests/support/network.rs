@@ -177,16 +177,13 @@ impl Cable {
         Self { url, plugged, _tasks: tasks }
     }
 
-    /// Cuts all connections, and those to come.
-    pub fn cut(&self) {
+    /// Cuts all connections, and those to come, until the function that it returns is called. That returns true.
+    pub fn cut(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         self.plugged.send_replace(false);
-    }
-
-    /// Returns a function that plugs it in again.
-    pub fn repairer(&self) -> impl Fn() + Send + Sync + 'static {
         let plugged = self.plugged.clone();
         move || {
             plugged.send_replace(true);
+            true
         }
     }
 }
