@@ -116,7 +116,7 @@ advisories: require ## Checks the dependencies against the advisories of RustSec
 powertools: require ## Functions with AWS Powertools, in Python and TypeScript, and the library do each other's work on one table
 	@$(PYTHON) -m tools.servers.run_with dynamodb -- $(PYTHON) -m tools.tests.powertools -- cargo test --quiet --workspace --all-features --test powertools
 
-clients: require ## The retries of others' clients (reqwest-retry, axios-retry, stripe-node) against the layer
+clients: require ## The retries of others' clients (reqwest-retry, axios-retry, stripe-node, the AWS SDK) against the layer
 	@$(PYTHON) -m tools.servers.run_with dynamodb -- $(PYTHON) -m tools.tests.clients -- cargo test --quiet --workspace --all-features --test examples retries
 
 concurrent: require ## 100 equal requests at once, which have to have one effect

@@ -1,6 +1,7 @@
 //! Clients of others, unchanged, against the layer: each retries by its own rules, through lost responses, a slow service and a
 //! store that is down.
 
+mod aws_sdk;
 mod axios_retry;
 mod node;
 mod reqwest_retry;
