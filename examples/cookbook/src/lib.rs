@@ -31,6 +31,8 @@ mod postgres_queue;
 mod s3_in_sqs;
 #[path = "bin/sns-in-sqs.rs"]
 mod sns_in_sqs;
+#[path = "bin/sqs-poller.rs"]
+mod sqs_poller;
 #[path = "bin/step-functions-task.rs"]
 mod step_functions_task;
 #[path = "bin/traces.rs"]
