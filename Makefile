@@ -36,7 +36,7 @@ export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
 .PHONY: help require demo watch build test test-all test-servers stress plants nightly powertools clients concurrent browser e2e
-.PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories tutorial book bench instructions sizes clean
+.PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories durable tutorial book bench instructions sizes clean
 
 help: ## Lists the targets
 	@echo 'To see it work, and to deploy it:'
@@ -128,6 +128,9 @@ browser: require ## Headless Chromium: the demo's report, and a page of another 
 
 e2e: require ## Deploys template.yaml onto a local AWS endpoint, tests it through SQS and API Gateway (E2E_ARGS)
 	@$(PYTHON) -m tools.scenarios.e2e $(E2E_ARGS)
+
+durable: require ## An operation inside a step of the AWS durable execution SDK, which builds AWS-LC and is therefore no member of the workspace
+	@CARGO_TARGET_DIR="$(abspath $(TARGET))/durable" cargo test --quiet --manifest-path examples/durable/Cargo.toml
 
 tutorial: require ## Executes the commands of docs/getting-started.md
 	@$(PYTHON) -m tools.scenarios.tutorial
