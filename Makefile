@@ -35,8 +35,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help require demo watch build test test-all test-servers stress plants nightly powertools concurrent browser e2e e2e-aws
-.PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories tutorial book bench instructions sizes clean
+.PHONY: help require demo watch build test test-all test-servers stress plants nightly powertools clients concurrent browser e2e e2e-aws
+.PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories durable tutorial book bench instructions sizes clean
 
 help: ## Lists the targets
 	@echo 'For users:'
@@ -116,6 +116,9 @@ advisories: require ## Checks the dependencies against the RustSec advisories, f
 powertools: require ## Tests interoperability with AWS Powertools functions in Python and TypeScript on one table
 	@$(PYTHON) -m tools.servers.run_with dynamodb -- $(PYTHON) -m tools.tests.powertools -- cargo test --quiet --workspace --all-features --test powertools
 
+clients: require ## The retries of others' clients (reqwest-retry, axios-retry, stripe-node, the AWS SDK) against the layer
+	@$(PYTHON) -m tools.servers.run_with dynamodb -- $(PYTHON) -m tools.tests.clients -- cargo test --quiet --workspace --all-features --test examples retries
+
 concurrent: require ## Sends 100 identical requests concurrently, which must have one effect
 	@$(PYTHON) -m tools.scenarios.concurrent_charges $(CONCURRENT_ARGS)
 
@@ -128,6 +131,9 @@ e2e: require ## Deploys template.yaml to a local AWS endpoint, and tests it thro
 
 e2e-aws: require ## Runs the end-to-end test in the account of an AWS profile (PROFILE, REGION), then deletes the stack; below 1 USD
 	@$(PYTHON) -m tools.scenarios.e2e_aws $(PROFILE) $(REGION)
+
+durable: require ## An operation inside a step of the AWS durable execution SDK, which builds AWS-LC and is therefore no member of the workspace
+	@CARGO_TARGET_DIR="$(abspath $(TARGET))/durable" cargo test --quiet --manifest-path examples/durable/Cargo.toml
 
 tutorial: require ## Executes the commands of docs/getting-started.md
 	@$(PYTHON) -m tools.scenarios.tutorial

@@ -50,6 +50,10 @@ async fn run(answers: &[&str], environment: &[(&str, &str)]) -> (Output, usize) 
     (output, keys.len())
 }
 
+const MADE: &str = "the charge was made";
+const NOT_MADE: &str = "the charge was not made";
+const MAY_BE_MADE: &str = "the charge may have been made: run again with the same key, ";
+
 #[tokio::test]
 async fn what_may_change_is_asked_again_with_the_same_key() {
     let answers = [
@@ -57,6 +61,7 @@ async fn what_may_change_is_asked_again_with_the_same_key() {
         &answer("409 Conflict", "", r#"{"code":"in_progress","retryable":true,"retry_after_ms":1}"#),
         &answer("429 Too Many Requests", "", ""),
         &answer("503 Service Unavailable", "", r#"{"code":"unavailable","retryable":true}"#),
+        &answer("500 Internal Server Error", "", r#"{"code":"handler_failed","retryable":true}"#),
         "HTTP/1.1 201 Created\r\ncontent-length: 9\r\n\r\n{",
         DONE,
     ];
@@ -66,16 +71,83 @@ async fn what_may_change_is_asked_again_with_the_same_key() {
 }
 
 #[tokio::test]
+async fn a_gateway_that_has_no_problem_document_is_asked_again_by_its_status() {
+    let statuses = [
+        "408 Request Timeout",
+        "425 Too Early",
+        "429 Too Many Requests",
+        "502 Bad Gateway",
+        "503 Service Unavailable",
+        "504 Gateway Timeout",
+    ];
+    for status in statuses {
+        for body in ["", r#"{"message":"Endpoint request timed out"}"#] {
+            let (output, tries) = run(&[&answer(status, "", body), DONE], &[]).await;
+            let text = printed(&output);
+            assert!(output.status.success() && text.contains(MADE), "{status}: {text}");
+            assert_eq!(tries, 2, "{status}: {text}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn what_stays_as_it_is_is_not_asked_again() {
-    for status in ["400 Bad Request", "403 Forbidden", "410 Gone", "413 Content Too Large", "422 Unprocessable Content"]
-    {
+    for (status, known) in [
+        ("400 Bad Request", NOT_MADE),
+        ("403 Forbidden", NOT_MADE),
+        ("413 Content Too Large", NOT_MADE),
+        ("422 Unprocessable Content", NOT_MADE),
+        ("500 Internal Server Error", MAY_BE_MADE),
+    ] {
         let (output, tries) = run(&[&answer(status, "", "{}"), DONE], &[]).await;
-        assert_eq!((tries, output.status.code()), (1, Some(1)), "{status}: {}", printed(&output));
+        let text = printed(&output);
+        assert_eq!((tries, output.status.code()), (1, Some(1)), "{status}: {text}");
+        assert!(text.contains(known), "{status}: {text}");
     }
-    for status in ["409 Conflict", "500 Internal Server Error"] {
-        let (output, tries) = run(&[&answer(status, "", r#"{"retryable":false}"#), DONE], &[]).await;
-        assert_eq!((tries, output.status.code()), (1, Some(1)), "{status}: {}", printed(&output));
+    for (status, code, known) in [
+        ("409 Conflict", "outcome_unknown", MAY_BE_MADE),
+        ("410 Gone", "response_not_stored", MADE),
+        ("500 Internal Server Error", "misconfigured", NOT_MADE),
+        ("500 Internal Server Error", "response_unreadable", MADE),
+        ("503 Service Unavailable", "of_a_later_version", MAY_BE_MADE),
+    ] {
+        let body = format!(r#"{{"code":"{code}","retryable":false}}"#);
+        let (output, tries) = run(&[&answer(status, "", &body), DONE], &[]).await;
+        let text = printed(&output);
+        assert_eq!((tries, output.status.code()), (1, Some(1)), "{code}: {text}");
+        assert!(text.contains(known), "{code}: {text}");
     }
+}
+
+/// The last response of each row ends the client, and says nothing of the attempt before.
+#[tokio::test]
+async fn a_refusal_does_not_hide_that_an_earlier_attempt_may_have_charged() {
+    let unavailable = answer("503 Service Unavailable", "", r#"{"code":"unavailable","retryable":true}"#);
+    let forbidden = answer("403 Forbidden", "", "");
+    let declined = answer("402 Payment Required", "idempotency-replayed: true\r\n", "");
+    let timed_out = answer("504 Gateway Timeout", "", "");
+    for (answers, known) in [
+        (["", &*forbidden], MAY_BE_MADE),
+        ([&*timed_out, &*forbidden], MAY_BE_MADE),
+        ([&*unavailable, &*forbidden], NOT_MADE),
+        (["", &*declined], NOT_MADE),
+    ] {
+        let (output, tries) = run(&answers, &[]).await;
+        let text = printed(&output);
+        assert_eq!((tries, output.status.code()), (2, Some(1)), "{text}");
+        assert!(text.contains(known), "{answers:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_connection_no_charge_is_made_unless_an_earlier_run_made_it() {
+    // A port that was free a moment ago.
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let url = format!("http://{address}");
+    let output = client(&[&url], &[("DEADLINE_MS", "300")]).await;
+    assert!(!output.status.success() && printed(&output).contains(NOT_MADE), "{}", printed(&output));
+    let output = client(&[&url, "1", "1999", "k-1"], &[("DEADLINE_MS", "300")]).await;
+    assert!(printed(&output).contains(&format!("{MAY_BE_MADE}k-1")), "{}", printed(&output));
 }
 
 #[tokio::test]
@@ -100,5 +172,5 @@ async fn the_pause_is_as_long_as_the_service_asks_for() {
 async fn it_gives_up_when_its_time_is_over_and_tells_the_key() {
     let (output, tries) = run(&["", "", "", "", "", "", "", ""], &[("DEADLINE_MS", "400")]).await;
     assert!(!output.status.success() && tries < 8, "{}", printed(&output));
-    assert!(printed(&output).contains("key ") && printed(&output).contains("out of time"), "{}", printed(&output));
+    assert!(printed(&output).contains(MAY_BE_MADE) && printed(&output).contains("out of time"), "{}", printed(&output));
 }

@@ -5,4 +5,5 @@
 mod client;
 mod outbox;
 mod payments;
+mod retries;
 mod support;

@@ -2,14 +2,18 @@
 
 use crate::support::{Payments, client, printed};
 use axum::http::Method;
-use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use futures_util::future::join_all;
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::{TcpListener, TcpStream},
+};
 
 const ALICE: &str = "token-of-alice";
 const BOB: &str = "token-of-bob";
 const CHARGE: &str = r#"{"amount_cents":1999,"currency":"EUR"}"#;
 
 /// Sends a charge, waits until it is being processed, and disconnects.
-async fn send_and_disconnect(payments: &mut Payments, key: &str) {
+pub async fn send_and_disconnect(payments: &mut Payments, key: &str) {
     let mut connection = TcpStream::connect(payments.address()).await.unwrap();
     let request = format!(
         "POST /accounts/1/charges HTTP/1.1\r\nhost: payments\r\nauthorization: Bearer {ALICE}\r\n\
@@ -63,8 +67,56 @@ async fn a_page_of_another_origin_may_send_a_key_and_read_every_answer() {
         let headers = [("origin", "https://shop.example"), ("idempotency-key", key)];
         let answer = payments.send(Method::POST, ALICE, &headers, body).await;
         assert_eq!((answer.status.as_u16(), answer.header("access-control-allow-origin")), (status, Some("*")));
-        assert_eq!(answer.header("access-control-expose-headers"), Some("idempotency-replayed,retry-after"));
+        assert_eq!(
+            answer.header("access-control-expose-headers"),
+            Some("idempotency-replayed,idempotency-unprotected,retry-after")
+        );
     }
+}
+
+#[tokio::test]
+async fn an_unprotected_charge_has_the_reference_of_a_protected_one() {
+    let protected = Payments::start(0).await.charge(ALICE, "k-1", CHARGE).await;
+    assert_eq!((protected.status.as_u16(), protected.header("idempotency-unprotected")), (201, None));
+    let disabled = [("LAMBDA_ONCE_DISABLED", "1")];
+    let unreachable = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let unreachable = format!("http://{unreachable}");
+    let failing_open = [
+        ("FAIL_OPEN", "1"),
+        ("IDEMPOTENCY_TABLE", "idempotency"),
+        ("AWS_ENDPOINT_URL_DYNAMODB", &unreachable),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "local"),
+        ("AWS_SECRET_ACCESS_KEY", "local"),
+    ];
+    for (environment, mark) in [(&disabled[..], None), (&failing_open[..], Some("true"))] {
+        let payments = Payments::start_with(environment).await;
+        // Side by side, since each waits for the store.
+        let charges = [(ALICE, "k-1"), (ALICE, "\"k-1\""), (ALICE, "k-2"), (BOB, "k-1")];
+        let charges = join_all(charges.map(|(token, key)| payments.charge(token, key, CHARGE))).await;
+        let is_same = charges.iter().map(|charge| {
+            assert_eq!((charge.status.as_u16(), charge.header("idempotency-unprotected")), (201, mark), "{charge:?}");
+            charge.json()["reference"] == protected.json()["reference"]
+        });
+        assert_eq!(is_same.collect::<Vec<_>>(), [true, true, false, false]);
+        // A retry of it would be recognized by nobody.
+        assert_eq!(payments.send(Method::POST, ALICE, &[], CHARGE).await.status, 400);
+        assert_eq!(payments.charge(ALICE, "\"\"", CHARGE).await.status, 400);
+        assert_eq!(payments.charges(ALICE).await.len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn where_keys_are_optional_each_charge_without_one_is_separate() {
+    let payments = Payments::start_with(&[("KEY_OPTIONAL", "1")]).await;
+    let first = payments.send(Method::POST, ALICE, &[], CHARGE).await;
+    let second = payments.send(Method::POST, ALICE, &[], CHARGE).await;
+    assert_eq!((first.status.as_u16(), second.status.as_u16()), (201, 201));
+    assert_ne!(first.json()["reference"], second.json()["reference"]);
+    for _ in 0..2 {
+        assert_eq!(payments.charge(ALICE, "k-1", CHARGE).await.status, 201);
+    }
+    assert_eq!(payments.charges(ALICE).await.len(), 3);
 }
 
 #[tokio::test]

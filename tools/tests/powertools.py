@@ -16,38 +16,15 @@ import gzip
 import json
 import os
 import random
-import shutil
 import struct
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
-from tools.lib.common import DOWNLOADS, ROOT, install, must, path_with, say
+from tools.lib import node
+from tools.lib.common import ROOT, install, say
 
 WORKERS = ROOT / "tools" / "tests" / "workers"
 VECTORS = ROOT / "tests" / "vectors" / "powertools.json"
-
-
-def modules(node):
-    """Installs the packages of package-lock.json unless they exist, and returns the directory that contains them."""
-    home = DOWNLOADS / "powertools"
-    lock = (WORKERS / "package-lock.json").read_bytes()
-    if (home / "installed").is_file() and (home / "installed").read_bytes() == lock:
-        return home
-    say("installing AWS Powertools for TypeScript below target/tools (once)")
-    shutil.rmtree(home, ignore_errors=True)
-    DOWNLOADS.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=DOWNLOADS) as work:
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(WORKERS / name, work)
-        options = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
-        must([node / "npm", "ci", *options], cwd=work, env={**os.environ, "PATH": path_with(node)}, stdout=sys.stderr)
-        (Path(work) / "installed").write_bytes(lock)
-        # Renamed last, so that a directory of this name is always complete.
-        os.rename(work, home)
-        os.mkdir(work)
-    return home
 
 
 def environment():
@@ -55,11 +32,11 @@ def environment():
 
 
 def variables():
-    node = install("node")
+    program, modules = node.modules("powertools", "AWS Powertools for TypeScript", WORKERS)
     return {
         "POWERTOOLS_PYTHON": str(install("powertools") / "python"),
-        "POWERTOOLS_NODE": str(node / "node"),
-        "POWERTOOLS_MODULES": str(modules(node)),
+        "POWERTOOLS_NODE": str(program),
+        "POWERTOOLS_MODULES": str(modules),
         # Both SDKs require them, and DynamoDB Local accepts any.
         "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -168,12 +145,12 @@ def ask(command, requests, env):
 
 def write(env):
     python = [env["POWERTOOLS_PYTHON"], WORKERS / "worker.py"]
-    node = [env["POWERTOOLS_NODE"], WORKERS / "worker.mjs"]
+    typescript = [env["POWERTOOLS_NODE"], WORKERS / "worker.mjs"]
     texts = TEXTS + random_texts(120)
     requests = [{"do": "text", "data": text} for text in texts]
     hashes = [
         {"json": text, "python": in_python, "typescript": in_typescript}
-        for text, in_python, in_typescript in zip(texts, ask(python, requests, env), ask(node, requests, env), strict=True)
+        for text, in_python, in_typescript in zip(texts, ask(python, requests, env), ask(typescript, requests, env), strict=True)
     ]
     requests = [
         {"do": "expression", "expression": expression, "data": json.dumps({"v": value})} for expression, value in EXPRESSIONS

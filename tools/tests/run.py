@@ -17,7 +17,7 @@ import time
 from tools import servers
 from tools.lib import builds
 from tools.lib.common import ROOT, Background, exit_on_signals, say
-from tools.tests import powertools
+from tools.tests import clients, powertools
 from tools.tests.counts import ALL
 
 # Many of its tests wait for a server, or for a lease to end, so more of them than there are processors run concurrently, together with
@@ -69,6 +69,8 @@ def start(program, filters, env):
     env = {**env, "RUSTC_BOOTSTRAP": "1", "CARGO_MANIFEST_DIR": str(program.package)}
     if program.name == "powertools":
         env = {**env, **powertools.variables()}
+    if program.name == "examples":
+        env = {**env, **clients.variables()}
     if program.name == STORES:
         env["RUST_TEST_THREADS"] = str(STORES_THREADS)
     else:
@@ -117,7 +119,7 @@ def report(ended):
 
 
 class Fetching(threading.Thread):
-    """Installs the servers and AWS Powertools while the tests are compiled."""
+    """Installs the servers, AWS Powertools and the clients for Node.js while the tests are compiled."""
 
     def __init__(self):
         # A daemon, so that it does not delay the end of the program.
@@ -128,6 +130,7 @@ class Fetching(threading.Thread):
         try:
             servers.fetch()
             powertools.variables()
+            clients.variables()
         except BaseException as error:
             self.error = error
 

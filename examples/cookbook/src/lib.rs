@@ -3,6 +3,8 @@
 #![cfg(test)]
 #![allow(dead_code, reason = "nothing runs their `main`")]
 
+#[path = "bin/axum-layers.rs"]
+mod axum_layers;
 #[path = "bin/axum-payments.rs"]
 mod axum_payments;
 #[path = "bin/duplicates-in-cloudwatch.rs"]
@@ -15,14 +17,22 @@ mod eventbridge_in_sqs;
 mod handler_test;
 #[path = "bin/http-call.rs"]
 mod http_call;
+#[path = "bin/jwt-authorizer.rs"]
+mod jwt_authorizer;
+#[path = "bin/kinesis-in-order.rs"]
+mod kinesis_in_order;
 #[path = "bin/own-store.rs"]
 mod own_store;
 #[path = "bin/payment-errors.rs"]
 mod payment_errors;
+#[path = "bin/postgres-queue.rs"]
+mod postgres_queue;
 #[path = "bin/s3-in-sqs.rs"]
 mod s3_in_sqs;
 #[path = "bin/sns-in-sqs.rs"]
 mod sns_in_sqs;
+#[path = "bin/sqs-poller.rs"]
+mod sqs_poller;
 #[path = "bin/step-functions-task.rs"]
 mod step_functions_task;
 #[path = "bin/traces.rs"]

@@ -2,7 +2,8 @@
 //!
 //! `URL` is the base URL of the service (default: http://127.0.0.1:3000), and `TOKEN` the bearer token. The client generates
 //! one key for the operation and sends it with every attempt; pass `KEY` to resume an operation that an earlier run gave up.
-//! `TRY_MS` limits each attempt, `DEADLINE_MS` all of them.
+//! `TRY_MS` limits each attempt, `DEADLINE_MS` all of them. At the end it reports whether the charge was made, was not made, or may
+//! have been made.
 
 use std::{
     env,
@@ -35,9 +36,19 @@ struct Operation {
     uri: Uri,
     token: String,
     key: String,
+    /// Whether an earlier run may have made the charge.
+    is_resumed: bool,
     body: Bytes,
     try_time: Duration,
     time: Duration,
+}
+
+/// What is known about the charge.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Made,
+    None,
+    Unknown,
 }
 
 /// The service's response.
@@ -52,14 +63,49 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// Whether a retry can change the response. It cannot if the key is malformed or was used for another request, or if the
-    /// operation is done and its response was not kept.
+    /// Whether a retry can change the response. The service says so in `retryable`; gateways and proxies, which know nothing of
+    /// that, are judged by the status.
     fn is_worth_a_retry(&self) -> bool {
-        let retryable = self.problem()["retryable"].as_bool();
-        match self.status {
-            StatusCode::TOO_MANY_REQUESTS => true,
-            StatusCode::CONFLICT => retryable != Some(false),
-            status => status.is_server_error() && retryable == Some(true),
+        // It is free for this charge only if the other one releases it.
+        if self.is_of_another_request() {
+            return false;
+        }
+        let by_status = || {
+            let temporary = [
+                StatusCode::REQUEST_TIMEOUT,
+                StatusCode::CONFLICT,
+                StatusCode::TOO_EARLY,
+                StatusCode::TOO_MANY_REQUESTS,
+                StatusCode::BAD_GATEWAY,
+                StatusCode::SERVICE_UNAVAILABLE,
+                StatusCode::GATEWAY_TIMEOUT,
+            ];
+            temporary.contains(&self.status)
+        };
+        self.problem()["retryable"].as_bool().unwrap_or_else(by_status)
+    }
+
+    /// Returns what the response says about the charge. The codes are those of `lambda_once::http`.
+    fn effect(&self) -> Effect {
+        match self.problem()["code"].as_str() {
+            Some(
+                "body_broken" | "body_timed_out" | "hook_failed" | "misconfigured" | "not_committed" | "overloaded"
+                | "unavailable",
+            ) => Effect::None,
+            Some(
+                "not_recorded"
+                | "replay_unchecked"
+                | "response_not_stored"
+                | "response_too_large"
+                | "response_unreadable",
+            ) => Effect::Made,
+            _ => match self.status {
+                status if status.is_success() => Effect::Made,
+                // These are sent while a charge is being processed, too.
+                StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::FAILED_DEPENDENCY => Effect::Unknown,
+                status if status.is_client_error() => Effect::None,
+                _ => Effect::Unknown,
+            },
         }
     }
 
@@ -98,22 +144,40 @@ impl Operation {
         Ok(Answer { status: head.status, headers: head.headers, body: body.collect().await?.to_bytes() })
     }
 
-    /// Retries until there is a response that no retry would change, or no time is left.
-    async fn answer(&self) -> Result<Answer> {
+    /// Retries until there is a response that no retry would change, or no time is left. Also returns what is known about the
+    /// charge after all attempts.
+    async fn answer(&self) -> (Result<Answer>, Effect) {
         let deadline = Instant::now() + self.time;
         let mut longest_pause = FIRST_PAUSE;
+        let mut effect = if self.is_resumed { Effect::Unknown } else { Effect::None };
         for number in 1.. {
             let (what, asked) = match within(self.try_time.min(left(deadline)), self.send()).await {
-                Ok(answer) if answer.is_worth_a_retry() => (answer.text(), answer.asked_pause()),
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    // A refusal of this attempt does not tell the result of an earlier one. A replay does.
+                    effect = match answer.effect() {
+                        known if effect == Effect::None || answer.is_replay() => known,
+                        Effect::Made => Effect::Made,
+                        Effect::None | Effect::Unknown => effect,
+                    };
+                    if !answer.is_worth_a_retry() {
+                        return (Ok(answer), effect);
+                    }
+                    (answer.text(), answer.asked_pause())
+                }
                 // The service may have received the request; the key makes it safe to send it again.
-                Err(error) => (format!("{error:#}"), None),
+                Err(error) => {
+                    let is_sent = !error.downcast_ref().is_some_and(hyper_util::client::legacy::Error::is_connect);
+                    if is_sent && effect == Effect::None {
+                        effect = Effect::Unknown;
+                    }
+                    (format!("{error:#}"), None)
+                }
             };
             // Jitter, so that clients that failed together do not retry together.
             let pause = asked.unwrap_or_default() + longest_pause.mul_f64(fastrand::f64());
             longest_pause = (longest_pause * 2).min(LONGEST_PAUSE);
             if pause >= left(deadline) {
-                return Err(anyhow!("out of time after try {number}: {what}"));
+                return (Err(anyhow!("out of time after try {number}: {what}")), effect);
             }
             println!("try {number}: {what}; again in {} ms", pause.as_millis());
             sleep(pause).await;
@@ -140,36 +204,51 @@ fn operation() -> Result<Operation> {
     let url = arguments.next().unwrap_or_else(|| "http://127.0.0.1:3000".to_owned());
     let account = arguments.next().unwrap_or_else(|| "1".to_owned());
     let amount_cents: u64 = parsed("AMOUNT_CENTS", arguments.next(), 1_999)?;
+    let key = arguments.next();
     let milliseconds = |name, otherwise| parsed(name, env::var(name).ok(), otherwise).map(Duration::from_millis);
     Ok(Operation {
         client: Client::builder(TokioExecutor::new()).build_http(),
         uri: format!("{}/accounts/{account}/charges", url.trim_end_matches('/')).parse().context("URL")?,
         token: env::var("TOKEN").unwrap_or_else(|_| "token-of-alice".to_owned()),
-        key: arguments.next().unwrap_or_else(|| Uuid::new_v4().to_string()),
+        is_resumed: key.is_some(),
+        key: key.unwrap_or_else(|| Uuid::new_v4().to_string()),
         body: json!({ "amount_cents": amount_cents, "currency": "EUR" }).to_string().into(),
         try_time: milliseconds("TRY_MS", 10_000)?,
         time: milliseconds("DEADLINE_MS", 60_000)?,
     })
 }
 
-async fn charge() -> Result<Answer> {
+/// Makes the charge and reports the result. Returns whether the service has responded with success.
+async fn charge() -> Result<bool> {
     let operation = operation()?;
     println!("key {}", operation.key);
-    operation.answer().await.context("the charge may have been made: ask again, with the same key")
-}
-
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    match charge().await {
+    let (answer, effect) = operation.answer().await;
+    let mut is_success = false;
+    match answer {
         Ok(answer) => {
-            println!("{}: {}", if answer.is_replay() { "replay" } else { "first answer" }, answer.text());
+            is_success = answer.status.is_success();
+            println!("{}: {}", if answer.is_replay() { "replay" } else { "response" }, answer.text());
             if answer.is_of_another_request() {
                 eprintln!(
                     "client: the key was used for another charge, which was made or may still be; do not repeat that charge with a new key"
                 );
             }
-            if answer.status.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
+        Err(error) => eprintln!("client: {error:#}"),
+    }
+    match effect {
+        Effect::Made => println!("the charge was made"),
+        Effect::None => println!("the charge was not made"),
+        Effect::Unknown => println!("the charge may have been made: run again with the same key, {}", operation.key),
+    }
+    Ok(is_success)
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match charge().await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("client: {error:#}");
             ExitCode::FAILURE

@@ -3,6 +3,10 @@
 //! `POST /accounts/{id}/charges` makes a charge, once for each `Idempotency-Key`; `GET` on the same path lists the account's
 //! charges. The address is the argument, else `LISTEN`, else 127.0.0.1:3000. The first line on standard output has the actual
 //! address.
+//!
+//! The service requires a key, and refuses charges while its store is unavailable. `KEY_OPTIONAL=1` and `FAIL_OPEN=1` change that,
+//! and `LAMBDA_ONCE_DISABLED=1` disables the protection. An unprotected charge still has the reference that a protected one would
+//! have, so that the payment provider recognizes a retry.
 
 use std::{
     env,
@@ -15,7 +19,7 @@ use anyhow::{Context as _, Result};
 use axum::{
     Extension, Json, Router,
     extract::{Path, Request, State},
-    http::{HeaderName, Method, StatusCode, header},
+    http::{HeaderMap, HeaderName, Method, StatusCode, header},
     middleware::{Next, from_fn},
     response::{IntoResponse, Response},
     routing::get,
@@ -31,7 +35,7 @@ use tokio::{
     time::sleep,
 };
 use tower_http::cors::{Any, CorsLayer};
-use tracing::info;
+use tracing::{info, warn};
 use uuid::Uuid;
 
 /// The merchant of each bearer token. A table is enough for an example; a real service verifies tokens.
@@ -63,17 +67,33 @@ struct Charge {
     merchant: Merchant,
 }
 
-/// The charges, in memory. Every run of the handler adds a row, which makes a second effect visible.
-#[derive(Clone, Default)]
-struct Ledger {
+/// The service. Its charges are in memory. Every run of the handler adds a row, which makes a second effect visible.
+#[derive(Clone)]
+struct Payments {
     charges: Arc<Mutex<Vec<Charge>>>,
     /// How long a charge takes.
     delay: Duration,
+    is_key_optional: bool,
+    once: Idempotency,
 }
 
-impl Ledger {
+impl Payments {
     fn charges(&self) -> MutexGuard<'_, Vec<Charge>> {
         self.charges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the idempotency key for the payment provider, or 400 for a request whose key is missing or not text, as the layer
+    /// does. It does not come from the claim: an unprotected retry of a protected charge must have the same one.
+    fn reference(&self, merchant: Merchant, headers: &HeaderMap) -> Result<String, StatusCode> {
+        let key = match headers.get("idempotency-key") {
+            // Each attempt is a separate charge.
+            None if self.is_key_optional => return Ok(Uuid::new_v4().simple().to_string()),
+            key => key.and_then(|key| key.to_str().ok()).ok_or(StatusCode::BAD_REQUEST)?.trim(),
+        };
+        // The key is the same with and without quotes.
+        let key = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
+        let hash = self.once.key_hash("reference", &(merchant.0, key)).map_err(|_| StatusCode::BAD_REQUEST)?;
+        Ok(hash.to_hex())
     }
 }
 
@@ -89,34 +109,43 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
 }
 
 async fn charge(
-    State(ledger): State<Ledger>,
+    State(payments): State<Payments>,
     Path(account): Path<String>,
     Extension(merchant): Extension<Merchant>,
-    Extension(claim): Extension<Claim>,
+    // An unprotected charge has no claim.
+    claim: Option<Extension<Claim>>,
+    headers: HeaderMap,
     // A rejected body may be corrected under the same key, as nothing has happened yet.
     ReleaseRejection(Json(new)): ReleaseRejection<Json<NewCharge>>,
-) -> (StatusCode, Json<Charge>) {
+) -> Result<(StatusCode, Json<Charge>), StatusCode> {
+    let reference = payments.reference(merchant, &headers)?;
     info!(merchant = merchant.0, account, "a charge begins");
-    sleep(ledger.delay).await;
+    if claim.is_none() {
+        warn!(
+            merchant = merchant.0,
+            account, reference, "the charge is not protected; only the provider recognizes a retry"
+        );
+    }
+    sleep(payments.delay).await;
     let charge = Charge {
         charge_id: format!("ch_{}", Uuid::new_v4().simple()),
         account,
         amount_cents: new.amount_cents,
         currency: new.currency,
-        reference: claim.key().to_string(),
+        reference,
         merchant,
     };
-    ledger.charges().push(charge.clone());
+    payments.charges().push(charge.clone());
     info!(merchant = merchant.0, charge.account, charge.charge_id, "a charge is made");
-    (StatusCode::CREATED, Json(charge))
+    Ok((StatusCode::CREATED, Json(charge)))
 }
 
 async fn list(
-    State(ledger): State<Ledger>,
+    State(payments): State<Payments>,
     Path(account): Path<String>,
     Extension(merchant): Extension<Merchant>,
 ) -> Json<Vec<Charge>> {
-    let charges = ledger.charges();
+    let charges = payments.charges();
     Json(charges.iter().filter(|charge| (charge.merchant, &charge.account) == (merchant, &account)).cloned().collect())
 }
 
@@ -130,11 +159,12 @@ fn cors() -> CorsLayer {
         .expose_headers([
             HeaderName::from_static("idempotency-replayed"),
             HeaderName::from_static("original-request"),
+            HeaderName::from_static("idempotency-unprotected"),
             header::RETRY_AFTER,
         ])
 }
 
-fn app(ledger: Ledger, idempotency: IdempotencyKeyLayer) -> Router {
+fn app(payments: Payments, idempotency: IdempotencyKeyLayer) -> Router {
     Router::new()
         .route("/accounts/{id}/charges", get(list).post(charge))
         // On the routes only, so that an unknown path remains a 404.
@@ -143,7 +173,7 @@ fn app(ledger: Ledger, idempotency: IdempotencyKeyLayer) -> Router {
         // headers to refusals and replays as well.
         .route_layer(from_fn(authenticate))
         .layer(cors())
-        .with_state(ledger)
+        .with_state(payments)
 }
 
 /// The scope separates this service from others on the same table.
@@ -154,7 +184,10 @@ async fn engine() -> Result<Idempotency> {
         #[cfg(feature = "dynamodb")]
         {
             let once = Idempotency::builder(lambda_once::DynamoDbStore::from_env().await?).scope("payments").build()?;
-            once.warm_up().await?;
+            match once.warm_up().await {
+                Err(error) if is_set("FAIL_OPEN") => warn!(%error, "the store is unavailable"),
+                warmed => warmed?,
+            }
             return Ok(once);
         }
     }
@@ -170,25 +203,40 @@ async fn shutdown(mut interrupt: Signal, mut terminate: Signal) {
     info!("shutting down");
 }
 
-/// Reads `DELAY_MS`, which slows every charge down so that a client can disconnect while its charge is being processed.
-fn delay() -> Result<Duration> {
-    let Ok(text) = env::var("DELAY_MS") else { return Ok(Duration::ZERO) };
-    Ok(Duration::from_millis(text.parse().with_context(|| format!("DELAY_MS is {text:?}"))?))
+/// Reads a number of milliseconds.
+fn milliseconds(name: &str) -> Result<Duration> {
+    let Ok(text) = env::var(name) else { return Ok(Duration::ZERO) };
+    Ok(Duration::from_millis(text.parse().with_context(|| format!("{name} is {text:?}"))?))
+}
+
+fn is_set(name: &str) -> bool {
+    env::var(name).is_ok_and(|value| value == "1")
 }
 
 async fn serve() -> Result<()> {
     let address = env::args().nth(1).or_else(|| env::var("LISTEN").ok()).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
-    let ledger = Ledger { delay: delay()?, ..Ledger::default() };
+    let once = engine().await?;
+    // `DELAY_MS` slows every charge down, so that a client can disconnect while its charge is being processed.
+    let delay = milliseconds("DELAY_MS")?;
+    let is_key_optional = is_set("KEY_OPTIONAL");
+    let payments = Payments { charges: Arc::default(), delay, is_key_optional, once: once.clone() };
 
     // The merchant is part of the key: two merchants with the same key do not get each other's responses.
     let scope = Caller::from_fn(|request| request.extensions.get::<Merchant>().map(|merchant| merchant.0.to_owned()));
-    let idempotency = IdempotencyKeyLayer::new(engine().await?, scope).validate()?;
+    let mut idempotency = IdempotencyKeyLayer::new(once, scope).wait_up_to(milliseconds("WAIT_MS")?);
+    if is_key_optional {
+        idempotency = idempotency.key_optional();
+    }
+    if is_set("FAIL_OPEN") {
+        idempotency = idempotency.fail_open();
+    }
+    let idempotency = idempotency.validate()?;
     let in_flight = idempotency.in_flight();
 
     let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let listener = TcpListener::bind(&address).await.with_context(|| format!("cannot listen on {address}"))?;
     println!("listening on http://{}", listener.local_addr()?);
-    axum::serve(listener, app(ledger, idempotency)).with_graceful_shutdown(shutdown(interrupt, terminate)).await?;
+    axum::serve(listener, app(payments, idempotency)).with_graceful_shutdown(shutdown(interrupt, terminate)).await?;
     // All connections are closed, but charges of disconnected clients may still be running.
     info!(charges = in_flight.count(), "waiting for charges without a client");
     in_flight.drain().await;

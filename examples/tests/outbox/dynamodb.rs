@@ -4,7 +4,6 @@ use std::{collections::HashMap, time::Duration};
 
 use aws_sdk_dynamodb::{
     Client,
-    config::{BehaviorVersion, Credentials, Region},
     types::{
         AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType, Put, ScalarAttributeType,
         StreamSpecification, StreamViewType,
@@ -25,8 +24,9 @@ use super::{
     function::RuntimeApi,
     payload, place_all,
     queue::{Message, Relay},
-    sorted, unique,
+    sorted,
 };
+use crate::support::{dynamodb, unique};
 
 /// The records of an invocation.
 const BATCH: usize = 10;
@@ -44,15 +44,7 @@ struct Database {
 
 impl Database {
     async fn create() -> Self {
-        let endpoint =
-            std::env::var("DYNAMODB_ENDPOINT").expect("DYNAMODB_ENDPOINT is not set: run the tests by `make test`");
-        let config = aws_sdk_dynamodb::Config::builder()
-            .behavior_version(BehaviorVersion::v2026_01_12())
-            .http_client(aws_smithy_http_client::Builder::new().build_http())
-            .endpoint_url(&endpoint)
-            .region(Region::from_static("us-east-1"))
-            .credentials_provider(Credentials::new("test", "test", None, None, "test"));
-        let client = Client::from_conf(config.build());
+        let (endpoint, client) = dynamodb();
         let store = DynamoDbStore::new(client.clone(), unique("records"));
         store.create_table().await.unwrap();
         let once = Idempotency::builder(store.clone()).disabled(false).build().unwrap();

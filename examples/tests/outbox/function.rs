@@ -95,7 +95,7 @@ async fn event(State(channels): State<Channels>) -> Response {
     let Some(event) = channels.events.lock().await.recv().await else { return pending().await };
     let deadline = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() + DEADLINE;
     let headers = [
-        ("lambda-runtime-aws-request-id", super::unique("request")),
+        ("lambda-runtime-aws-request-id", crate::support::unique("request")),
         ("lambda-runtime-deadline-ms", deadline.as_millis().to_string()),
         ("lambda-runtime-invoked-function-arn", "arn:aws:lambda:us-east-1:1:function:function".to_owned()),
     ];

@@ -5,11 +5,7 @@ mod function;
 mod postgres;
 mod queue;
 
-use std::{
-    future::Future,
-    sync::atomic::{AtomicU32, Ordering},
-    time::{Duration, SystemTime},
-};
+use std::{future::Future, time::Duration};
 
 use futures_util::{StreamExt as _, stream};
 use lambda_once::{Error, Failure, Idempotency, Outcome};
@@ -86,11 +82,4 @@ fn sorted(texts: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut texts: Vec<_> = texts.into_iter().collect();
     texts.sort_unstable();
     texts
-}
-
-/// A name that no other test of any run uses.
-fn unique(prefix: &str) -> String {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
-    format!("{prefix}_{now}_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }

@@ -14,8 +14,9 @@ use tokio::{process::Command, sync::mpsc, time::timeout};
 use super::{
     CONCURRENCY, ORDERS, PLACE_ORDER, SHIP, TIMEOUT, consume_all, expected_ids, payload, place_all,
     queue::{Message, Relay},
-    sorted, unique,
+    sorted,
 };
+use crate::support::unique;
 
 const OUTBOX: &str = include_str!("../../src/bin/relay-postgres/schema.sql");
 const TABLES: &str = "CREATE TABLE orders (id text); CREATE TABLE shipments (order_id text)";

@@ -1,7 +1,14 @@
 //! Runs the example's binaries as processes.
 
-use std::process::{Output, Stdio};
+pub mod network;
 
+use std::{
+    process::{Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::SystemTime,
+};
+
+use aws_sdk_dynamodb::config::{BehaviorVersion, Credentials, Region};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -43,10 +50,15 @@ impl Answer {
 impl Payments {
     /// On a free port. `delay_ms` is how long a charge takes.
     pub async fn start(delay_ms: u64) -> Self {
+        Self::start_with(&[("DELAY_MS", &delay_ms.to_string())]).await
+    }
+
+    /// On a free port, in this environment.
+    pub async fn start_with(environment: &[(&str, &str)]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_payments"))
             .arg("127.0.0.1:0")
-            .env("DELAY_MS", delay_ms.to_string())
             .env_remove("IDEMPOTENCY_TABLE")
+            .envs(environment.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
@@ -124,4 +136,30 @@ pub async fn client(arguments: &[&str], environment: &[(&str, &str)]) -> Output 
 /// Its output.
 pub fn printed(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The endpoint of DynamoDB Local, and a client of it.
+pub fn dynamodb() -> (String, aws_sdk_dynamodb::Client) {
+    let endpoint =
+        std::env::var("DYNAMODB_ENDPOINT").expect("DYNAMODB_ENDPOINT is not set: run the tests by `make test`");
+    let client = dynamodb_at(&endpoint);
+    (endpoint, client)
+}
+
+/// A client of this endpoint.
+pub fn dynamodb_at(endpoint: &str) -> aws_sdk_dynamodb::Client {
+    let config = aws_sdk_dynamodb::Config::builder()
+        .behavior_version(BehaviorVersion::v2026_01_12())
+        .http_client(aws_smithy_http_client::Builder::new().build_http())
+        .endpoint_url(endpoint)
+        .region(Region::from_static("us-east-1"))
+        .credentials_provider(Credentials::new("test", "test", None, None, "test"));
+    aws_sdk_dynamodb::Client::from_conf(config.build())
+}
+
+/// A name that no other test of any run uses.
+pub fn unique(prefix: &str) -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
+    format!("{prefix}_{now}_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
 }

@@ -1,46 +1,111 @@
-//! A task of Step Functions: a retry of the state machine gets the first result.
+//! A task of Step Functions: a retry of the state machine gets the first result. The state machine, with its `Retry`, is
+//! `step-functions-task.asl.json`.
 
-use lambda_once::{DynamoDbStore, Idempotency, Key, invocation::InvocationLayer};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use lambda_once::{
+    DynamoDbStore, Idempotency, Key,
+    invocation::{InvocationLayer, claim},
+};
 use lambda_runtime::{Error, LambdaEvent, service_fn, tower::Layer};
 
 #[derive(serde::Deserialize, serde::Serialize)]
 struct Booking {
+    /// The ids of the execution and of its state.
     execution: String,
     seats: u32,
 }
 
-async fn book(event: LambdaEvent<Booking>) -> Result<String, Error> {
-    Ok(format!("{} seats are booked", event.payload.seats))
+/// Stands in for a client of the airline, which recognizes a booking by its key.
+#[derive(Default)]
+struct Airline {
+    seats: HashMap<String, u32>,
+    /// How long its next response takes.
+    delay: Duration,
+}
+
+async fn book(airline: Arc<Mutex<Airline>>, event: LambdaEvent<Booking>) -> Result<String, Error> {
+    // The same in each run of this state. A run may have ended after the airline booked the seats.
+    let key = claim().map(|claim| claim.key().to_hex()).ok_or("the function runs without protection")?;
+    let seats = event.payload.seats;
+    let delay = {
+        let mut airline = airline.lock().unwrap_or_else(PoisonError::into_inner);
+        airline.seats.insert(key, seats);
+        std::mem::take(&mut airline.delay)
+    };
+    tokio::time::sleep(delay).await;
+    Ok(format!("{seats} seats are booked"))
 }
 
 fn layer(once: Idempotency) -> Result<InvocationLayer<Booking>, lambda_once::Error> {
-    // `$states.context.Execution.Id` and the state's name make a good key in the task's arguments.
     InvocationLayer::new(once, Key::pointer("/execution")).validate()
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let once = Idempotency::new(DynamoDbStore::from_env().await?);
-    lambda_runtime::run(layer(once)?.layer(service_fn(book))).await
+    let airline = Arc::default();
+    let book = service_fn(move |event| book(Arc::clone(&airline), event));
+    lambda_runtime::run(layer(once)?.layer(book)).await
 }
 
 #[cfg(test)]
 mod tests {
-    use lambda_once::{OutcomeKind, invocation::InvocationError, testing};
+    use lambda_once::{
+        invocation::{Diagnostic, InvocationError},
+        testing,
+    };
+    use serde_json::Value;
     use tower::ServiceExt;
 
     use super::*;
 
-    #[tokio::test]
-    async fn a_retry_gets_the_first_result_and_other_arguments_are_refused() -> Result<(), Error> {
-        let service = layer(testing::engine())?.layer(service_fn(book));
-        let event = |seats| testing::event(&Booking { execution: "arn:of:an:execution".to_owned(), seats });
+    /// Returns how long Step Functions waits before it retries this error for the first time, if it does.
+    fn retry_after(error_type: &str) -> Option<Duration> {
+        let machine: Value = serde_json::from_str(include_str!("step-functions-task.asl.json")).expect("JSON");
+        let mut retriers = machine["States"]["Book"]["Retry"].as_array().expect("an array").iter();
+        let is_matched =
+            |names: &Value| names.as_array().is_some_and(|names| names.iter().any(|name| name == error_type));
+        let retrier = retriers.find(|retrier| is_matched(&retrier["ErrorEquals"]))?;
+        retrier["IntervalSeconds"].as_u64().map(Duration::from_secs)
+    }
+
+    fn error_type(error: InvocationError<Error>) -> String {
+        Diagnostic::from(error).error_type
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_retry_gets_the_result_and_the_seats_are_booked_once() -> Result<(), Error> {
+        let airline = Arc::new(Mutex::new(Airline { delay: Duration::from_secs(600), ..Airline::default() }));
+        let of_function = Arc::clone(&airline);
+        let service = layer(testing::engine())?.layer(service_fn(move |event| book(Arc::clone(&of_function), event)));
+        let event = |seats| testing::event(&Booking { execution: "an execution/Book".to_owned(), seats });
+
+        // The airline books, and does not respond in time.
+        let cancelled = service.clone().oneshot(event(2)).await.map_err(error_type);
+        assert_eq!(cancelled, Err("lambda_once.cancelled".to_owned()));
+        // A retry before the claim has ended would be in progress, and retried in turn.
+        let early = service.clone().oneshot(event(2)).await.map_err(error_type);
+        assert_eq!(early, Err("lambda_once.in_progress".to_owned()));
+        assert_eq!(retry_after("lambda_once.in_progress"), retry_after("lambda_once.cancelled"));
+        tokio::time::advance(retry_after("lambda_once.cancelled").expect("a retry")).await;
+
+        // The retry, and one of a response that Step Functions has not received.
         for _ in 0..2 {
-            let booked = service.clone().oneshot(event(2)).await.map_err(InvocationError::into_inner)?;
-            assert_eq!(booked, "2 seats are booked");
+            let booked = service.clone().oneshot(event(2)).await.map_err(error_type);
+            assert_eq!(booked, Ok("2 seats are booked".to_owned()));
         }
-        let refused = service.oneshot(event(3)).await;
-        assert!(matches!(refused, Err(InvocationError::NoResult { outcome: OutcomeKind::Mismatch, .. })));
+        let booked = airline.lock().unwrap_or_else(PoisonError::into_inner).seats.values().copied().collect::<Vec<_>>();
+        assert_eq!(booked, [2]);
+
+        // Other arguments for the same state are a mistake, which no retry helps.
+        let other = service.oneshot(event(3)).await.map_err(error_type);
+        assert_eq!(other, Err("lambda_once.mismatch".to_owned()));
+        assert_eq!(retry_after("lambda_once.mismatch"), None);
         Ok(())
     }
 }
