@@ -1,7 +1,10 @@
-//! The operator's tool: shows and lists the records of operations.
+//! The operator's tool: shows, lists and repairs the records of operations.
 
 mod advice;
+mod apply;
 mod args;
+mod audit;
+mod change;
 mod explain;
 mod id;
 mod list;
@@ -45,5 +48,9 @@ async fn run(cli: Cli) -> Result<Ending> {
     match cli.command {
         Command::Show(show) => show::run(show, &settings).await,
         Command::List(list) => list::run(list, &settings).await,
+        Command::Release(change) => change::release(change, &settings).await,
+        Command::Forget(forget) => change::forget(forget, &settings).await,
+        Command::Settle(settle) => change::settle(settle, &settings).await,
+        Command::Redact(change) => change::redact(change, &settings).await,
     }
 }

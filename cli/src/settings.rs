@@ -2,12 +2,13 @@
 
 use std::{path::Path, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
 use crate::{args::Options, spec::Spec, time};
 
 const FILE: &str = "lambda-once.toml";
+const READ_ONLY_VARIABLE: &str = "LAMBDA_ONCE_READ_ONLY";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
@@ -17,6 +18,7 @@ pub(crate) struct Settings {
     pub(crate) scope: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) margin: Duration,
+    pub(crate) is_read_only: bool,
 }
 
 /// The file of settings.
@@ -28,6 +30,8 @@ struct File {
     scope: Option<String>,
     name: Option<String>,
     margin: Option<String>,
+    #[serde(default)]
+    read_only: bool,
 }
 
 impl Settings {
@@ -52,12 +56,14 @@ impl Settings {
             Some(address) => Spec::parse(&address)?,
             None => from_variables(&variable)?,
         };
+        let is_set = |value: String| matches!(value.as_str(), "1" | "true");
         Ok(Self {
             store,
             prefix: options.prefix.or(file.prefix),
             scope: options.scope.or(file.scope).or_else(|| variable("AWS_LAMBDA_FUNCTION_NAME")),
             name: options.name.or(file.name),
             margin: options.margin.or(margin).unwrap_or(Duration::from_secs(1)),
+            is_read_only: options.read_only || file.read_only || variable(READ_ONLY_VARIABLE).is_some_and(is_set),
         })
     }
 
@@ -73,6 +79,17 @@ impl Settings {
                  `scope(…)`, else the name of the function in Lambda"
             )
         })
+    }
+
+    /// # Errors
+    ///
+    /// If nothing may be changed.
+    pub(crate) fn check_changes(&self) -> Result<()> {
+        ensure!(
+            !self.is_read_only,
+            "nothing is changed: --read-only, {READ_ONLY_VARIABLE} or `read_only` in {FILE} is set"
+        );
+        Ok(())
     }
 }
 
@@ -130,5 +147,16 @@ mod tests {
     #[test]
     fn a_scope_is_never_guessed() {
         assert!(merged(Options::default(), "", &[("REDIS_URL", "redis://h")]).unwrap().scope().is_err());
+    }
+
+    #[test]
+    fn each_source_can_refuse_changes() {
+        let redis = ("REDIS_URL", "redis://h");
+        let option = Options { read_only: true, ..Options::default() };
+        assert!(merged(Options::default(), "", &[redis]).unwrap().check_changes().is_ok());
+        assert!(merged(option, "", &[redis]).unwrap().check_changes().is_err());
+        assert!(merged(Options::default(), "read_only = true", &[redis]).unwrap().check_changes().is_err());
+        assert!(merged(Options::default(), "", &[redis, (READ_ONLY_VARIABLE, "1")]).unwrap().check_changes().is_err());
+        assert!(merged(Options::default(), "", &[redis, (READ_ONLY_VARIABLE, "0")]).unwrap().check_changes().is_ok());
     }
 }

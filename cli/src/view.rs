@@ -55,6 +55,11 @@ impl<'a> View<'a> {
             result: result(record),
         }
     }
+
+    /// The same without the application's text, for audit lines, and without the data, so that lists and reads agree.
+    pub(crate) fn for_audit(self) -> Self {
+        Self { label: None, ..self }
+    }
 }
 
 /// Whether there is a result. Lists do not have the data.

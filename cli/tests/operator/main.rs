@@ -2,5 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
+mod changes;
+mod guards;
 mod reading;
 mod support;

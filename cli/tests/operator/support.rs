@@ -1,6 +1,7 @@
 //! Records of a test, the engine that makes them, and the tool.
 
 use std::{
+    path::PathBuf,
     process::{Command, Output, Stdio},
     sync::{
         Arc,
@@ -16,8 +17,8 @@ use aws_sdk_dynamodb::{
 use lambda_once::{
     AfterUnknown, Failure, Idempotency, Outcome,
     clock::{ManualClock, Timestamp},
-    record::KeyHash,
-    store::{amend::Amend, dynamodb, postgres, redis},
+    record::{KeyHash, Record},
+    store::{ResultData, amend::Amend, dynamodb, postgres, redis},
 };
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -164,6 +165,10 @@ impl Records {
         once.key_hash("charge", key).unwrap()
     }
 
+    pub(crate) async fn read(&self, key: KeyHash) -> Option<Record> {
+        self.store(None).await.read(&[key], ResultData::Include).await.remove(0).unwrap()
+    }
+
     /// The tool on these records, with these arguments.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = tool();
@@ -193,7 +198,9 @@ impl Records {
 /// The tool, with credentials and nothing else that it reads.
 pub(crate) fn tool() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lambda-once"));
-    for variable in ["IDEMPOTENCY_TABLE", "REDIS_URL", "POSTGRES_URL", "AWS_LAMBDA_FUNCTION_NAME"] {
+    for variable in
+        ["IDEMPOTENCY_TABLE", "REDIS_URL", "POSTGRES_URL", "AWS_LAMBDA_FUNCTION_NAME", "LAMBDA_ONCE_READ_ONLY"]
+    {
         command.env_remove(variable);
     }
     command.envs([("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test"), ("USER", "ana")]);
@@ -220,6 +227,11 @@ impl Ended {
         objects(&self.out)
     }
 
+    /// Its audit lines.
+    pub(crate) fn audit(&self) -> Vec<Value> {
+        objects(&self.errors)
+    }
+
     #[track_caller]
     pub(crate) fn assert_code(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self:#?}");
@@ -237,6 +249,11 @@ pub(crate) async fn ended(mut command: Command) -> Ended {
 
 pub(crate) async fn receipt() -> Result<String, Failure> {
     Ok("receipt 7".to_owned())
+}
+
+/// A file for this test.
+pub(crate) fn file() -> PathBuf {
+    std::env::temp_dir().join(unique_name())
 }
 
 async fn client() -> Client {
