@@ -61,6 +61,9 @@ pub(crate) enum Command {
     Settle(Settle),
     /// Removes the results and labels of operations that are done or have failed
     Redact(Change),
+    /// The table in DynamoDB
+    #[command(subcommand)]
+    Table(Table),
 }
 
 #[derive(Args, Debug)]
@@ -230,6 +233,34 @@ pub(crate) struct How {
     /// Appends the audit lines to this file, instead of writing them to standard error
     #[arg(long, value_name = "FILE")]
     pub(crate) audit: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Table {
+    /// Checks the key, TTL and the index for lists
+    Check,
+    /// Prints an IAM policy; needs no access to AWS
+    Policy {
+        /// For whom
+        #[arg(value_enum)]
+        role: Role,
+        /// The number of the AWS account
+        #[arg(long, value_name = "NUMBER", default_value = "*")]
+        account: String,
+        /// Also for ordered operations
+        #[arg(long)]
+        ordered: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    /// The function
+    Function,
+    /// An operator who uses this tool
+    Operator,
+    /// An operator who only looks
+    Reader,
 }
 
 #[cfg(test)]

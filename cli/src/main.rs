@@ -9,6 +9,7 @@ mod explain;
 mod id;
 mod list;
 mod output;
+mod policy;
 mod result;
 mod select;
 mod settings;
@@ -16,6 +17,7 @@ mod show;
 mod spec;
 mod state;
 mod store;
+mod table;
 mod text;
 mod time;
 mod view;
@@ -52,5 +54,6 @@ async fn run(cli: Cli) -> Result<Ending> {
         Command::Forget(forget) => change::forget(forget, &settings).await,
         Command::Settle(settle) => change::settle(settle, &settings).await,
         Command::Redact(change) => change::redact(change, &settings).await,
+        Command::Table(table) => table::run(table, &settings).await,
     }
 }

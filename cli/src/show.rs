@@ -89,7 +89,13 @@ fn page(
         row("result", &stored.map_or_else(|why| why, |text| plain(&text)));
     }
     if explanation.advice.is_empty() {
-        row("you may", "Nothing needs to be done: only wait.");
+        row(
+            "you may",
+            match state {
+                State::Absent => "Nothing: there is no record to change.",
+                _ => "Wait. A live claim is never changed.",
+            },
+        );
     }
     for (position, advice) in explanation.advice.iter().enumerate() {
         let name = if position == 0 { "you may" } else { "" };

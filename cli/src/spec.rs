@@ -54,8 +54,18 @@ fn table(rest: &str) -> Result<Table> {
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         match name {
-            "region" => table.region = Some(value.to_owned()),
-            "endpoint" => table.endpoint = Some(value.to_owned()),
+            "region" => {
+                ensure!(!value.is_empty(), "`region` is a Region, such as eu-central-1");
+                table.region = Some(value.to_owned());
+            }
+            // Another one would make the client panic.
+            "endpoint" => {
+                let is_url = ["http://", "https://"]
+                    .iter()
+                    .any(|scheme| value.len() > scheme.len() && value.starts_with(scheme));
+                ensure!(is_url, "`endpoint` is a URL with http:// or https://");
+                table.endpoint = Some(value.to_owned());
+            }
             "index" => table.has_index = is_true("index", Some(&(name.to_owned(), value.to_owned())))?,
             _ => bail!("dynamodb:// has the parameters `region`, `endpoint` and `index`, not `{name}`"),
         }
@@ -168,6 +178,9 @@ mod tests {
             "dynamodb://a/b",
             "dynamodb://t?index=secret",
             "dynamodb://t?x=secret",
+            "dynamodb://t?endpoint=",
+            "dynamodb://t?endpoint=secret",
+            "dynamodb://t?region=",
         ] {
             let error = Spec::parse(bad).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{bad}: {error}");

@@ -51,7 +51,7 @@ pub(crate) async fn open(settings: &Settings) -> Result<Arc<dyn Records>> {
 }
 
 /// The client for a table.
-async fn client(table: &Table) -> Client {
+pub(crate) async fn client(table: &Table) -> Client {
     let sdk_config = dynamodb::Config::sdk_config().await;
     let timeouts =
         TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).operation_timeout(CALL_TIMEOUT).build();

@@ -6,3 +6,4 @@ mod changes;
 mod guards;
 mod reading;
 mod support;
+mod table;

@@ -93,6 +93,10 @@ impl Records {
         records
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     fn postgres(&self) -> postgres::Config {
         let config = postgres::Config::from_url(&server("POSTGRES_URL")).unwrap();
         config.scope(&self.name).connect_timeout(PATIENCE)
