@@ -213,7 +213,7 @@ fn counted(count: usize) -> String {
 /// Asks on the terminal.
 fn is_confirmed(table: &str, action: &Action, count: usize, settings: &Settings) -> Result<bool> {
     ensure!(io::stdin().is_terminal(), "there is no terminal to confirm on: give --yes, after a look at --dry-run");
-    eprint!("{table}{} {}{} in {}? [y/N] ", action.name, counted(count), action.outcome, settings.store);
+    eprint!("{table}{} {} in {}{}? [y/N] ", action.name, counted(count), settings.store, action.outcome);
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
