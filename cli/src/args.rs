@@ -36,6 +36,9 @@ pub(crate) struct Options {
     /// The name of the `Idempotency` value, if it is named
     #[arg(long, global = true, value_name = "TEXT")]
     pub(crate) name: Option<String>,
+    /// The tenant that the key belongs to, of a multi-tenant function
+    #[arg(long, global = true, value_name = "ID")]
+    pub(crate) tenant: Option<String>,
     /// The skew margin of the function, if it is not 1 s
     #[arg(long, global = true, value_name = "TIME", value_parser = time::parse)]
     pub(crate) margin: Option<Duration>,

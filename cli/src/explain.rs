@@ -49,8 +49,8 @@ fn absent(expired: Option<&Record>, now: Timestamp) -> Explanation {
             relative(Timestamp::from_seconds(expiration), now)
         ),
         None => "There is no record: the operation never ran, its last run failed and may be repeated, or its record has \
-                 expired. If you expected one, check the scope, the name of the operation and the type of the key. Records of \
-                 HTTP callers and of tenants have other hashes, which the log has as `key`."
+                 expired. If you expected one, check the scope, the tenant, the name of the operation and the type of the \
+                 key. Records of HTTP callers have other hashes, which the log has as `key`."
             .to_owned(),
     };
     Explanation {

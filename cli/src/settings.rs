@@ -17,6 +17,7 @@ pub(crate) struct Settings {
     /// `None` if nothing names it.
     pub(crate) scope: Option<String>,
     pub(crate) name: Option<String>,
+    pub(crate) tenant: Option<String>,
     pub(crate) margin: Duration,
     pub(crate) is_read_only: bool,
 }
@@ -62,6 +63,7 @@ impl Settings {
             prefix: options.prefix.or(file.prefix),
             scope: options.scope.or(file.scope).or_else(|| variable("AWS_LAMBDA_FUNCTION_NAME")),
             name: options.name.or(file.name),
+            tenant: options.tenant,
             margin: options.margin.or(margin).unwrap_or(Duration::from_secs(1)),
             is_read_only: options.read_only || file.read_only || variable(READ_ONLY_VARIABLE).is_some_and(is_set),
         })

@@ -1,17 +1,18 @@
 //! The store that an operator works on.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use aws_sdk_dynamodb::{
     Client,
     config::{Builder, Region, timeout::TimeoutConfig},
 };
 use lambda_once::{
-    Idempotency, MemoryStore, PostgresStore, RedisStore,
+    Idempotency, MemoryStore, Outcome, PostgresStore, RedisStore,
     record::{KeyHash, Record},
     store::{ResultData, amend::Amend, dynamodb, listing::List, postgres, redis},
 };
+use serde::Serialize;
 
 use crate::{
     args::One,
@@ -121,7 +122,7 @@ pub(crate) async fn find(
 ) -> Result<(KeyHash, Option<Record>)> {
     let hashes = match (&one.id, &one.operation, &one.key) {
         (Some(id), ..) => vec![id::parse(id)?],
-        (None, Some(operation), Some(key)) => hashes(settings, operation, key, one.entity.as_deref())?,
+        (None, Some(operation), Some(key)) => hashes(settings, operation, key, one.entity.as_deref()).await?,
         _ => unreachable!("the command line has one of both"),
     };
     let records = read(store, &hashes, data).await?;
@@ -137,23 +138,35 @@ pub(crate) async fn find(
 }
 
 /// The hashes that the key may have: as text, and as JSON if it is JSON that is not text; likewise its entity.
-fn hashes(settings: &Settings, operation: &str, key: &str, entity: Option<&str>) -> Result<Vec<KeyHash>> {
-    let mut builder = Idempotency::builder(MemoryStore::new()).scope(settings.scope()?.to_owned());
+async fn hashes(settings: &Settings, operation: &str, key: &str, entity: Option<&str>) -> Result<Vec<KeyHash>> {
+    let keys = readings(settings, operation, key).await?;
+    let Some(entity) = entity else { return Ok(keys) };
+    let entities = readings(settings, operation, entity).await?;
+    Ok(entities.iter().flat_map(|entity| keys.iter().map(move |key| KeyHash::ordered(entity, key))).collect())
+}
+
+async fn readings(settings: &Settings, operation: &str, text: &str) -> Result<Vec<KeyHash>> {
+    let mut hashes = vec![hash(settings, operation, text).await?];
+    if let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
+        && let Ok(hash) = hash(settings, operation, &value).await
+    {
+        hashes.push(hash);
+    }
+    Ok(hashes)
+}
+
+/// The hash of a key, as the function computes it.
+async fn hash<K: Serialize + Sync + ?Sized>(settings: &Settings, operation: &str, key: &K) -> Result<KeyHash> {
+    let mut builder = Idempotency::builder(MemoryStore::new()).scope(settings.scope()?.to_owned()).disabled(false);
     if let Some(name) = &settings.name {
         builder = builder.named(name.clone());
     }
     let once = builder.build()?;
-    let readings = |text: &str| -> Result<Vec<KeyHash>> {
-        let mut hashes = vec![once.key_hash(operation, text)?];
-        if let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
-            && let Ok(hash) = once.key_hash(operation, &value)
-        {
-            hashes.push(hash);
-        }
-        Ok(hashes)
-    };
-    let keys = readings(key)?;
-    let Some(entity) = entity else { return Ok(keys) };
-    let entities = readings(entity)?;
-    Ok(entities.iter().flat_map(|entity| keys.iter().map(move |key| KeyHash::ordered(entity, key))).collect())
+    let Some(tenant) = &settings.tenant else { return Ok(once.key_hash(operation, key)?) };
+    // Only a claim tells the hash of a tenant's key. This one is in memory.
+    let claimed = once.operation(operation, key).tenant(tenant);
+    match claimed.run_with(async |claim| Ok::<_, Infallible>(claim.map(|claim| claim.key().to_hex()))).await? {
+        Outcome::Executed(Some(hex)) => KeyHash::from_hex(&hex).context("a hash has 64 digits"),
+        other => bail!("the key was not claimed in memory: {:?}", other.kind()),
+    }
 }

@@ -32,6 +32,12 @@ async fn a_record_is_found_by_its_key_and_its_id(backend: Backend) {
     assert!(matches!(text, Outcome::Executed(_)), "{text:?}");
     let both = records.run(&["show", "--operation", "charge", "--key", "42"]).await.assert_code(2);
     assert!(both.errors.contains("choose one by its id"), "{both:?}");
+    let outcome = once.operation("charge", "order 7").tenant("a").run(receipt).await.unwrap();
+    assert!(matches!(outcome, Outcome::Executed(_)), "{outcome:?}");
+    let of_tenant = ["show", "--operation", "charge", "--key", "order 7", "--tenant"];
+    let shown = records.run(&[&of_tenant[..], &["a"]].concat()).await.assert_code(0);
+    assert!(shown.out.contains(": done\n"), "{shown:?}");
+    records.run(&[&of_tenant[..], &["b"]].concat()).await.assert_code(1);
     let absent = records.run(&["show", "--operation", "mail", "--key", "order 7"]).await.assert_code(1);
     assert!(absent.out.contains(": absent\n"), "{absent:?}");
     let absent = records.run(&["show", "--operation", "mail", "--key", "order 7", "--json"]).await.assert_code(1);
