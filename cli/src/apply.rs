@@ -21,7 +21,7 @@ use crate::{
     view::View,
 };
 
-/// What became of the changes of a command.
+/// The number of changes for each outcome.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Made {
     action: &'static str,

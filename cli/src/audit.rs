@@ -1,4 +1,4 @@
-//! Audit lines: one JSON object for each change, whether it was made or not.
+//! Audit lines: one JSON object for each attempted change.
 
 use std::{
     fs::{File, OpenOptions},
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{time::instant, view::View};
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
@@ -57,7 +57,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) after: Option<Option<View<'a>>>,
 }
 
-/// Where audit lines go.
+/// Writes audit lines.
 #[derive(Debug)]
 pub(crate) struct Audit {
     /// `None` for standard error.

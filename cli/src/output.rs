@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-/// How a command ends that could do its work.
+/// The end of a command without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// All is as it was asked for.

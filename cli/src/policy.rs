@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::{args::Role, spec::Table, table::LISTING_INDEX};
 
-/// Of a claim and a settle, one key a request, and of an amendment.
+/// For claims and settles, one key a request, and for amendments.
 const RECORDS: [&str; 3] = ["dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:GetItem"];
-/// Of several keys in one request.
+/// For several keys in one request.
 const BATCHES: [&str; 4] =
     ["dynamodb:PartiQLInsert", "dynamodb:PartiQLSelect", "dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"];
 const ORDERED: [&str; 2] = ["dynamodb:PutItem", "dynamodb:ConditionCheckItem"];

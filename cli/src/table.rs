@@ -21,7 +21,7 @@ use crate::{
 /// The index for lists.
 pub(crate) const LISTING_INDEX: &str = "open";
 
-/// What a check found of one thing.
+/// The result of one check.
 #[derive(Debug, PartialEq, Eq)]
 enum Finding {
     Good(String),
@@ -84,7 +84,7 @@ fn findings(table: &Table, description: &TableDescription, ttl: Option<&TimeToLi
     findings
 }
 
-/// The key as `HASH:name:type`, or `RANGE:…`.
+/// The parts of a key, with the types of their attributes.
 fn schema(
     elements: &[KeySchemaElement],
     description: &TableDescription,
