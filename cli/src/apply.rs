@@ -1,0 +1,151 @@
+//! Makes planned changes, in batches, and writes an audit line for each.
+
+use std::{fmt, pin::pin, time::Duration};
+
+use anyhow::{Result, ensure};
+use lambda_once::{
+    Error, ErrorStatus,
+    clock::{Clock, SystemClock},
+    record::Record,
+    store::amend::{AmendRequest, Amended},
+};
+use tokio::{
+    signal::ctrl_c,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    audit::{Audit, Entry, Outcome},
+    change::{Action, Planned},
+    store::Records,
+    view::View,
+};
+
+/// The number of changes for each outcome.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Made {
+    action: &'static str,
+    changed: usize,
+    gone: usize,
+    unchanged: usize,
+    failed: usize,
+    /// Not tried, since all of a batch had failed, or after an interrupt.
+    left: usize,
+}
+
+impl Made {
+    pub(crate) fn are_all_changed(&self) -> bool {
+        self.gone + self.unchanged + self.failed + self.left == 0
+    }
+
+    fn count(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Changed => self.changed += 1,
+            Outcome::Gone => self.gone += 1,
+            Outcome::Unchanged => self.unchanged += 1,
+            Outcome::Failed | Outcome::Unknown => self.failed += 1,
+        }
+    }
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} changed", self.action, self.changed)?;
+        for (count, what) in [
+            (self.unchanged, "changed by others meanwhile, and left as they are"),
+            (self.gone, "gone meanwhile"),
+            (self.failed, "failed"),
+            (self.left, "not tried"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} {what}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the changes, at most `rate` a second. It stops between two batches if all of one failed, or at an interrupt (Ctrl-C), so that
+/// no change is without its audit line.
+///
+/// # Errors
+///
+/// An audit line that cannot be written. Nothing is changed after that.
+pub(crate) async fn apply(
+    store: &dyn Records,
+    action: &Action,
+    planned: Vec<Planned>,
+    rate: u32,
+    margin: Duration,
+    audit: &mut Audit,
+) -> Result<Made> {
+    let batch = store.limits().batch.clamp(1, usize::try_from(rate).unwrap_or(usize::MAX));
+    let mut made = Made { action: action.name, ..Made::default() };
+    let mut next = Instant::now();
+    let mut interrupt = pin!(ctrl_c());
+    let mut batches = planned.chunks(batch);
+    while let Some(batch) = batches.next() {
+        let is_interrupted = tokio::select! {
+            biased;
+            _ = &mut interrupt => true,
+            () = sleep_until(next) => false,
+        };
+        if is_interrupted {
+            made.left = batch.len() + batches.map(<[Planned]>::len).sum::<usize>();
+            break;
+        }
+        next = Instant::now() + Duration::from_secs_f64(batch.len() as f64 / f64::from(rate));
+        let requests: Vec<AmendRequest> = batch.iter().map(|planned| planned.request.clone()).collect();
+        let answers = store.amend(&requests).await;
+        ensure!(answers.len() == batch.len(), "the store did not answer each change");
+        let failed_before = made.failed;
+        for (planned, answer) in batch.iter().zip(answers) {
+            let outcome = write(planned, answer, action, margin, audit)?;
+            made.count(outcome);
+        }
+        if made.failed - failed_before == batch.len() {
+            made.left = batches.map(<[Planned]>::len).sum();
+            break;
+        }
+    }
+    Ok(made)
+}
+
+/// Writes the audit line of one change.
+fn write(
+    planned: &Planned,
+    answer: Result<Amended, Error>,
+    action: &Action,
+    margin: Duration,
+    audit: &mut Audit,
+) -> Result<Outcome> {
+    let (outcome, error, after) = match &answer {
+        Ok(Amended::Changed) => (Outcome::Changed, None, Some(planned.after.as_ref())),
+        Ok(Amended::Gone) => (Outcome::Gone, None, Some(None)),
+        Ok(Amended::Unchanged { current }) => (Outcome::Unchanged, None, Some(Some(&**current))),
+        Err(error) => {
+            let outcome = if error.status() == ErrorStatus::Ambiguous { Outcome::Unknown } else { Outcome::Failed };
+            (outcome, Some(error.to_string()), None)
+        }
+    };
+    let hash = planned.request.key;
+    let at = SystemClock.now();
+    let view = |record| View::of(hash, record, margin, at);
+    let after = after.map(|record: Option<&Record>| record.map(view));
+    audit.write(Entry {
+        at,
+        action: action.name,
+        id: hash.to_hex(),
+        outcome,
+        error: error.clone(),
+        before: view(&planned.record),
+        after,
+    })?;
+    match (outcome, error) {
+        (Outcome::Unchanged, _) => eprintln!("{hash}: changed meanwhile, and left as it is"),
+        (Outcome::Gone, _) => eprintln!("{hash}: gone meanwhile"),
+        (_, Some(error)) => eprintln!("{hash}: {error}"),
+        _ => {}
+    }
+    Ok(outcome)
+}

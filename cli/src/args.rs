@@ -1,0 +1,318 @@
+//! The command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+
+use crate::time;
+
+/// Shows, lists and repairs the records of lambda-once.
+///
+/// Exit codes: 0 all done; 1 something was not as asked: no such record, changed meanwhile, not applicable; 2 wrong usage or
+/// settings, or the store could not be reached.
+#[derive(Debug, Parser)]
+#[command(name = "lambda-once", version)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) options: Options,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Store and settings")]
+pub(crate) struct Options {
+    /// The store: dynamodb://TABLE[?region=…&endpoint=…&index=true], redis://…, rediss://… [?cluster=true] or
+    /// postgres://…[?schema=…&table=…]. Default: lambda-once.toml, else IDEMPOTENCY_TABLE, REDIS_URL or POSTGRES_URL
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// The prefix of ids, if the function sets one; in PostgreSQL the value of the column `scope`
+    #[arg(long, global = true, value_name = "TEXT")]
+    pub(crate) prefix: Option<String>,
+    /// The scope of keys: that of `Idempotency::builder(…).scope(…)`, else the function's name
+    #[arg(long, global = true, value_name = "TEXT")]
+    pub(crate) scope: Option<String>,
+    /// The name of the `Idempotency` value, if it is named
+    #[arg(long, global = true, value_name = "TEXT")]
+    pub(crate) name: Option<String>,
+    /// The tenant that the key belongs to, of a multi-tenant function
+    #[arg(long, global = true, value_name = "ID")]
+    pub(crate) tenant: Option<String>,
+    /// The skew margin of the function, if it is not 1 s
+    #[arg(long, global = true, value_name = "TIME", value_parser = time::parse)]
+    pub(crate) margin: Option<Duration>,
+    /// The file of settings, instead of lambda-once.toml
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Refuses every change; so does LAMBDA_ONCE_READ_ONLY=1
+    #[arg(long, global = true)]
+    pub(crate) read_only: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Explains one record: what happened, what a retry gets, and what may be done
+    Show(Show),
+    /// Lists operations without a success on record
+    List(List),
+    /// Lets abandoned operations run once more, under every policy
+    Release(Change),
+    /// Deletes records: the next delivery runs
+    Forget(Forget),
+    /// Records the outcome of an abandoned operation
+    Settle(Settle),
+    /// Removes the results and labels of operations that are done or have failed
+    Redact(Change),
+    /// The table in DynamoDB
+    #[command(subcommand)]
+    Table(Table),
+}
+
+#[derive(Args, Debug)]
+#[command(group(ArgGroup::new("which").required(true).args(["id", "hash", "key"])))]
+pub(crate) struct Show {
+    #[command(flatten)]
+    pub(crate) one: One,
+    /// The hash of the key, which logs have as `key`
+    #[arg(long, value_name = "HASH")]
+    pub(crate) hash: Option<String>,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Prints the stored result, or the text of the failure
+    #[arg(long)]
+    pub(crate) show_result: bool,
+}
+
+/// One record, by its id or its key.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct One {
+    /// The name of the operation, or the kind of a service, such as sqs
+    #[arg(long, value_name = "NAME", requires = "key")]
+    pub(crate) operation: Option<String>,
+    /// The key: text, or JSON for one that is not text
+    #[arg(long, value_name = "VALUE", requires = "operation")]
+    pub(crate) key: Option<String>,
+    /// The entity of an ordered operation, as --key
+    #[arg(long, value_name = "VALUE", requires = "key")]
+    pub(crate) entity: Option<String>,
+    /// The id, as lists, logs and the store show it
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct List {
+    /// The state of the operations
+    #[arg(long, value_enum, default_value_t = State::Abandoned)]
+    pub(crate) state: State,
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+    /// Prints one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum State {
+    /// Claimed, but the lease has ended without an outcome
+    Abandoned,
+    /// Claimed, and the lease has not ended
+    Running,
+    /// Failed permanently
+    Failed,
+    /// Not listed by any store
+    #[value(hide = true)]
+    Done,
+}
+
+/// Narrows a list down.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Filter {
+    /// Only operations of this name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) operation: Option<String>,
+    /// Only operations with exactly this label
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// Only operations that were claimed at least this long ago: 90s, 10m, 2h, 3d
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    pub(crate) older_than: Option<Duration>,
+    /// At most so many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
+}
+
+/// The records to change: ids, one key, or a filter.
+#[derive(Args, Debug)]
+#[command(group(ArgGroup::new("which").required(true).multiple(true)
+    .args(["ids", "operation", "key", "label", "older_than", "all"])))]
+pub(crate) struct Change {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Which {
+    /// Ids, as lists, logs and the store show them
+    #[arg(value_name = "ID", conflicts_with_all = ["operation", "key", "label", "older_than", "limit", "all"])]
+    pub(crate) ids: Vec<String>,
+    /// With --operation: the record of this key
+    #[arg(long, value_name = "VALUE", requires = "operation", conflicts_with_all = ["label", "older_than", "limit", "all"])]
+    pub(crate) key: Option<String>,
+    /// The entity of an ordered operation, as --key
+    #[arg(long, value_name = "VALUE", requires = "key")]
+    pub(crate) entity: Option<String>,
+    #[command(flatten)]
+    pub(crate) filter: Filter,
+    /// All that the command applies to
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(group(ArgGroup::new("which").required(true).multiple(true)
+    .args(["ids", "operation", "key", "label", "older_than", "all"])))]
+pub(crate) struct Forget {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// With a filter: the state of the records to delete
+    #[arg(long, value_enum, conflicts_with_all = ["ids", "key"])]
+    pub(crate) state: Option<State>,
+    /// Also a record of an operation that is done, by its id or key: it can take effect again
+    #[arg(long)]
+    pub(crate) done: bool,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+#[derive(Args, Debug)]
+#[command(group(ArgGroup::new("which").required(true).args(["id", "key"])))]
+#[command(group(ArgGroup::new("outcome").required(true).args(["result", "no_result", "failed"])))]
+pub(crate) struct Settle {
+    /// The id, as lists, logs and the store show it
+    #[arg(value_name = "ID")]
+    pub(crate) id: Option<String>,
+    /// The name of the operation, or the kind of a service, such as sqs
+    #[arg(long, value_name = "NAME", requires = "key")]
+    pub(crate) operation: Option<String>,
+    /// The key: text, or JSON for one that is not text
+    #[arg(long, value_name = "VALUE", requires = "operation")]
+    pub(crate) key: Option<String>,
+    /// The entity of an ordered operation, as --key
+    #[arg(long, value_name = "VALUE", requires = "key")]
+    pub(crate) entity: Option<String>,
+    /// It took effect, with the result in this file of JSON; - for standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) result: Option<PathBuf>,
+    /// It took effect; duplicates get no result
+    #[arg(long)]
+    pub(crate) no_result: bool,
+    /// It failed permanently, for this reason, which duplicates get
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) failed: Option<String>,
+    /// How long the outcome is kept. Default: as long as the claim set its record to stay
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    pub(crate) retention: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) how: How,
+}
+
+/// How changes are made.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct How {
+    /// Does not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// Only prints what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// At most so many changes a second
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: u32,
+    /// Appends the audit lines to this file, instead of writing them to standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Table {
+    /// Checks the key, TTL and the index for lists
+    Check,
+    /// Prints an IAM policy; needs no access to AWS
+    Policy {
+        /// For whom
+        #[arg(value_enum)]
+        role: Role,
+        /// The number of the AWS account
+        #[arg(long, value_name = "NUMBER", default_value = "*")]
+        account: String,
+        /// Also for ordered operations
+        #[arg(long)]
+        ordered: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    /// The function
+    Function,
+    /// An operator who uses this tool
+    Operator,
+    /// An operator who only looks
+    Reader,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn is_accepted(line: &str) -> bool {
+        Cli::try_parse_from(line.split(' ')).is_ok()
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_change_says_what_it_concerns() {
+        for accepted in [
+            "lambda-once release aa",
+            "lambda-once release aa bb --yes",
+            "lambda-once release --all",
+            "lambda-once release --operation charge",
+            "lambda-once release --operation charge --key 7",
+            "lambda-once forget --all --state failed",
+            "lambda-once settle aa --no-result",
+            "lambda-once settle --operation charge --key 7 --failed declined",
+            "lambda-once show --operation charge --key 7",
+            "lambda-once show --hash aa --store dynamodb://t",
+        ] {
+            assert!(is_accepted(accepted), "{accepted}");
+        }
+        for refused in [
+            "lambda-once release",
+            "lambda-once release aa --all",
+            "lambda-once release --key 7",
+            "lambda-once release --operation charge --key 7 --older-than 1h",
+            "lambda-once forget aa --state failed",
+            "lambda-once settle aa",
+            "lambda-once settle aa --no-result --failed declined",
+            "lambda-once settle --no-result",
+            "lambda-once show",
+            "lambda-once show --operation charge",
+            "lambda-once show --hash aa --id bb",
+            "lambda-once list --limit 0",
+            "lambda-once release aa --rate 0",
+        ] {
+            assert!(!is_accepted(refused), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Audit lines: one JSON object for each attempted change.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    path::Path,
+};
+
+use anyhow::{Context, Result};
+use lambda_once::clock::Timestamp;
+use serde::Serialize;
+
+use crate::{time::instant, view::View};
+
+/// The outcome of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    Changed,
+    /// There is no record any more.
+    Gone,
+    /// Somebody else has changed the record.
+    Unchanged,
+    /// The store refused it.
+    Failed,
+    /// The store did not answer: it may have been made.
+    Unknown,
+}
+
+/// An audit line. It has neither keys nor labels nor results.
+#[derive(Debug, Serialize)]
+pub(crate) struct Line<'a> {
+    at: String,
+    who: &'a str,
+    action: &'static str,
+    store: &'a str,
+    id: String,
+    outcome: Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    before: View<'a>,
+    /// `null` if there is no record. Left out after an error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<Option<View<'a>>>,
+}
+
+/// A change, as its line has it.
+#[derive(Debug)]
+pub(crate) struct Entry<'a> {
+    pub(crate) at: Timestamp,
+    pub(crate) action: &'static str,
+    pub(crate) id: String,
+    pub(crate) outcome: Outcome,
+    pub(crate) error: Option<String>,
+    pub(crate) before: View<'a>,
+    /// `None` if it is not known.
+    pub(crate) after: Option<Option<View<'a>>>,
+}
+
+/// Writes audit lines.
+#[derive(Debug)]
+pub(crate) struct Audit {
+    /// `None` for standard error.
+    file: Option<File>,
+    who: String,
+    store: String,
+}
+
+impl Audit {
+    /// Opens the file, to append to it.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be opened.
+    pub(crate) fn open(file: Option<&Path>, store: String) -> Result<Self> {
+        let open = |path: &Path| {
+            let opened = OpenOptions::new().append(true).create(true).open(path);
+            opened.with_context(|| format!("the audit file {} cannot be opened", path.display()))
+        };
+        let file = file.map(open).transpose()?;
+        Ok(Self { file, who: user(|name| std::env::var(name).ok()), store })
+    }
+
+    /// Writes a line.
+    ///
+    /// # Errors
+    ///
+    /// Those of the file, or of standard error.
+    pub(crate) fn write(&mut self, entry: Entry<'_>) -> Result<()> {
+        let line = Line {
+            at: instant(entry.at),
+            who: &self.who,
+            action: entry.action,
+            store: &self.store,
+            id: entry.id,
+            outcome: entry.outcome,
+            error: entry.error,
+            before: entry.before.for_audit(),
+            after: entry.after.map(|after| after.map(View::for_audit)),
+        };
+        // One write, so that the lines of two processes do not mix.
+        let text = serde_json::to_string(&line)? + "\n";
+        let written = match &mut self.file {
+            Some(file) => file.write_all(text.as_bytes()),
+            None => io::stderr().write_all(text.as_bytes()),
+        };
+        written.context("an audit line cannot be written: nothing else is changed")
+    }
+}
+
+/// Who runs the tool, as the environment says.
+fn user(variable: impl Fn(&str) -> Option<String>) -> String {
+    let names = ["SUDO_USER", "USER", "LOGNAME", "USERNAME"];
+    names.into_iter().filter_map(variable).find(|name| !name.is_empty()).unwrap_or_else(|| "unknown".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lambda_once::record::{KeyHash, Record, Status, StoredData, StoredResult};
+
+    use super::*;
+
+    #[test]
+    fn a_line_has_neither_label_nor_result() {
+        let record = Record {
+            label: Some("secret".into()),
+            result: StoredResult::of(StoredData::Json("\"secret\"".into())),
+            ..Record::new(Status::Completed)
+        };
+        let view = || View::of(KeyHash::from_bytes([1; 32]), &record, Duration::ZERO, Timestamp::EPOCH);
+        let path = std::env::temp_dir().join(format!("lambda-once-audit-{}", std::process::id()));
+        let mut audit = Audit::open(Some(&path), "dynamodb://t".into()).unwrap();
+        let entry = Entry {
+            at: Timestamp::EPOCH,
+            action: "redact",
+            id: "01".into(),
+            outcome: Outcome::Changed,
+            error: None,
+            before: view(),
+            after: Some(Some(view())),
+        };
+        audit.write(entry).unwrap();
+        let line = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(!line.contains("secret"), "{line}");
+        assert!(line.starts_with(r#"{"at":"1970-01-01T00:00:00Z","who":""#), "{line}");
+    }
+
+    #[test]
+    fn the_user_is_the_one_behind_sudo() {
+        let of = |set: &[(&str, &str)]| {
+            user(|wanted| set.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned()))
+        };
+        assert_eq!(of(&[("USER", "root"), ("SUDO_USER", "ana")]), "ana");
+        assert_eq!(of(&[("USER", ""), ("LOGNAME", "ana")]), "ana");
+        assert_eq!(of(&[]), "unknown");
+    }
+}

@@ -1,0 +1,221 @@
+//! `release`, `forget`, `settle` and `redact`: which records they change, and how.
+
+use std::{
+    io::{self, BufRead, IsTerminal, Write},
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+use lambda_once::{
+    clock::{Clock, SystemClock, Timestamp},
+    record::{KeyHash, Record, StoredResult},
+    store::{
+        FinalStatus, ResultData,
+        amend::{AmendRequest, Amended, Amendment},
+        ordering,
+        rules::Change as RecordChange,
+    },
+};
+
+use crate::{
+    apply,
+    args::{self, How, One, State, Which},
+    audit::Audit,
+    id, list,
+    output::{self, Ending},
+    result,
+    select::select,
+    settings::Settings,
+    store::{self, Records},
+    time,
+};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// As long as the library keeps outcomes of messages.
+const DEFAULT_RETENTION: Duration = Duration::from_secs(15 * DAY.as_secs());
+
+/// A change to one record.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub(crate) record: Record,
+    pub(crate) request: AmendRequest,
+    /// The record as it will be; `None` if it will be deleted.
+    pub(crate) after: Option<Record>,
+}
+
+/// What a command does to each record.
+#[derive(Clone, Debug)]
+pub(crate) struct Action {
+    pub(crate) name: &'static str,
+    amendment: Amendment,
+    /// The outcome of a settle, for the question.
+    outcome: &'static str,
+    /// Whether the retention of a settle is that of the record.
+    keeps_retention: bool,
+}
+
+impl Action {
+    fn new(name: &'static str, amendment: Amendment) -> Self {
+        Self { name, amendment, outcome: "", keeps_retention: false }
+    }
+
+    fn for_record(&self, record: &Record) -> Amendment {
+        match &self.amendment {
+            Amendment::Settle { outcome, result, .. } if self.keeps_retention => {
+                Amendment::Settle { outcome: *outcome, result: result.clone(), retention: retention(record) }
+            }
+            amendment => amendment.clone(),
+        }
+    }
+}
+
+/// How long the record's claim set it to stay.
+fn retention(record: &Record) -> Duration {
+    let expires = record.expiration.map(Timestamp::from_seconds);
+    expires.zip(record.claimed_at).map_or(DEFAULT_RETENTION, |(expires, claimed)| expires.since(claimed))
+}
+
+pub(crate) async fn release(change: args::Change, settings: &Settings) -> Result<Ending> {
+    run(Action::new("release", Amendment::Release), change.which, State::Abandoned, &change.how, settings).await
+}
+
+pub(crate) async fn redact(change: args::Change, settings: &Settings) -> Result<Ending> {
+    run(Action::new("redact", Amendment::Redact), change.which, State::Failed, &change.how, settings).await
+}
+
+pub(crate) async fn forget(forget: args::Forget, settings: &Settings) -> Result<Ending> {
+    let args::Forget { which, state, done, how } = forget;
+    let is_filter = which.ids.is_empty() && which.key.is_none();
+    ensure!(!(is_filter && done), "operations that are done are forgotten one by one: give their ids or a key");
+    ensure!(
+        !is_filter || state.is_some(),
+        "a filter needs the state of the records to delete: --state abandoned or failed"
+    );
+    ensure!(state != Some(State::Running), "a live claim is never changed: wait until it has ended or lapsed");
+    let action = Action::new("forget", Amendment::Forget { completed: done });
+    run(action, which, state.unwrap_or(State::Abandoned), &how, settings).await
+}
+
+pub(crate) async fn settle(settle: args::Settle, settings: &Settings) -> Result<Ending> {
+    let store = store::open(settings).await?;
+    let limit = store.limits().max_result_bytes;
+    let (outcome, result, words) = match (&settle.result, &settle.failed) {
+        (Some(path), _) => (FinalStatus::Completed, result::from_file(path, limit)?, " as done, with this result"),
+        (_, Some(text)) => (FinalStatus::Failed, result::failure(text), " as failed, for this reason"),
+        _ => (FinalStatus::Completed, StoredResult::DROPPED, " as done, without a result"),
+    };
+    let retention = settle.retention.unwrap_or(DEFAULT_RETENTION);
+    let amendment = Amendment::Settle { outcome, result, retention };
+    let action =
+        Action { outcome: words, keeps_retention: settle.retention.is_none(), ..Action::new("settle", amendment) };
+    let which = Which {
+        ids: settle.id.into_iter().collect(),
+        key: settle.key,
+        entity: settle.entity,
+        filter: args::Filter { operation: settle.operation, ..args::Filter::default() },
+        all: false,
+    };
+    run(action, which, State::Abandoned, &settle.how, settings).await
+}
+
+/// Finds the records, plans the changes, asks, and makes them.
+async fn run(action: Action, which: Which, state: State, how: &How, settings: &Settings) -> Result<Ending> {
+    if !how.dry_run {
+        settings.check_changes()?;
+    }
+    let store = store::open(settings).await?;
+    let found = find(&*store, which, state, settings).await?;
+    let now = SystemClock.now();
+    let (mut planned, mut refused) = (Vec::new(), 0);
+    for (hash, record) in found {
+        match plan(&action, hash, record, settings.margin, now) {
+            Ok(change) => planned.push(change),
+            Err(why) => {
+                eprintln!("{hash}: {why}");
+                refused += 1;
+            }
+        }
+    }
+    let ending = if refused == 0 { Ending::Done } else { Ending::Partly };
+    if planned.is_empty() {
+        eprintln!("nothing to {}", action.name);
+        return Ok(ending);
+    }
+    let records = planned.iter().map(|planned| (planned.request.key, &planned.record));
+    let table = list::table(records, settings, now);
+    if how.dry_run {
+        output::text(&format!("{table}would {} {}{}\n", action.name, counted(planned.len()), action.outcome))?;
+        return Ok(ending);
+    }
+    let mut audit = Audit::open(how.audit.as_deref(), settings.store.to_string())?;
+    if !how.yes && !is_confirmed(&table, &action, planned.len(), settings)? {
+        eprintln!("nothing was changed");
+        return Ok(Ending::Partly);
+    }
+    let made = apply::apply(&*store, &action, planned, how.rate, settings.margin, &mut audit).await?;
+    output::line(&made.to_string())?;
+    Ok(if made.are_all_changed() { ending } else { Ending::Partly })
+}
+
+/// The records that a command concerns, as they are now.
+async fn find(
+    store: &dyn Records,
+    which: Which,
+    state: State,
+    settings: &Settings,
+) -> Result<Vec<(KeyHash, Option<Record>)>> {
+    if !which.ids.is_empty() {
+        let mut hashes = Vec::with_capacity(which.ids.len());
+        for id in &which.ids {
+            let hash = id::parse(id)?;
+            if !hashes.contains(&hash) {
+                hashes.push(hash);
+            }
+        }
+        let records = store::read(store, &hashes, ResultData::Omit).await?;
+        return Ok(hashes.into_iter().zip(records).collect());
+    }
+    if which.key.is_some() {
+        let one = One { operation: which.filter.operation, key: which.key, entity: which.entity, id: None };
+        return Ok(vec![store::find(store, settings, &one, ResultData::Omit).await?]);
+    }
+    let selected = select(store, state, &which.filter, settings.margin, None).await?;
+    Ok(selected.records.into_iter().map(|found| (found.key, Some(found.record))).collect())
+}
+
+/// The change to a record, by the library's rules, or why there is none.
+fn plan(
+    action: &Action,
+    hash: KeyHash,
+    record: Option<Record>,
+    margin: Duration,
+    now: Timestamp,
+) -> Result<Planned, String> {
+    let record = record.ok_or("there is no record")?;
+    let request = AmendRequest { skew_margin: margin, ..AmendRequest::new(hash, &record, action.for_record(&record)) };
+    // Without the mark of an entity, which decides nothing here.
+    match ordering::amend(Some(&record), None, &request, now) {
+        Ok((RecordChange::Put(after), _, _)) => Ok(Planned { record, request, after: Some(*after) }),
+        Ok((RecordChange::Delete, _, _)) => Ok(Planned { record, request, after: None }),
+        Ok((RecordChange::Keep, _, Amended::Gone)) => Err("the record has expired".to_owned()),
+        Ok((RecordChange::Keep, ..)) => Err(match record.lease_until {
+            Some(until) => format!("it is running until {}: a live claim is never changed", time::relative(until, now)),
+            None => "another library has claimed it, without a lease: it can only be forgotten".to_owned(),
+        }),
+        Err(error) => Err(error.message().to_owned()),
+    }
+}
+
+fn counted(count: usize) -> String {
+    if count == 1 { "1 operation".to_owned() } else { format!("{count} operations") }
+}
+
+/// Asks on the terminal.
+fn is_confirmed(table: &str, action: &Action, count: usize, settings: &Settings) -> Result<bool> {
+    ensure!(io::stdin().is_terminal(), "there is no terminal to confirm on: give --yes, after a look at --dry-run");
+    eprint!("{table}{} {} in {}{}? [y/N] ", action.name, counted(count), settings.store, action.outcome);
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

@@ -1,0 +1,76 @@
+//! IAM policies for a table, as docs/dynamodb.md has them.
+
+use serde_json::{Value, json};
+
+use crate::{args::Role, spec::Table, table::LISTING_INDEX};
+
+/// For claims and settles, one key a request, and for amendments.
+const RECORDS: [&str; 3] = ["dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:GetItem"];
+/// For several keys in one request.
+const BATCHES: [&str; 4] =
+    ["dynamodb:PartiQLInsert", "dynamodb:PartiQLSelect", "dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"];
+const ORDERED: [&str; 2] = ["dynamodb:PutItem", "dynamodb:ConditionCheckItem"];
+const READS: [&str; 2] = ["dynamodb:GetItem", "dynamodb:PartiQLSelect"];
+const TABLE: [&str; 3] = ["dynamodb:Scan", "dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"];
+
+/// The policy of a role on a table in an account.
+pub(crate) fn policy(role: Role, table: &Table, account: &str, ordered: bool) -> Value {
+    let arn = format!("arn:aws:dynamodb:{}:{account}:table/{}", table.region.as_deref().unwrap_or("*"), table.name);
+    let mut actions = match role {
+        Role::Function => [&RECORDS[..], &BATCHES].concat(),
+        Role::Operator => [&RECORDS[..], &READS[1..], &TABLE].concat(),
+        Role::Reader => [&READS[..], &TABLE].concat(),
+    };
+    if ordered && role != Role::Reader {
+        actions.extend(ORDERED);
+    }
+    let mut statements = vec![json!({ "Sid": "Records", "Effect": "Allow", "Action": actions, "Resource": arn })];
+    statements.push(match role {
+        Role::Function => json!({
+            "Sid": "NoTableScan",
+            "Effect": "Deny",
+            "Action": "dynamodb:PartiQLSelect",
+            "Resource": arn,
+            "Condition": { "Bool": { "dynamodb:FullTableScan": "true" } },
+        }),
+        Role::Operator | Role::Reader => json!({
+            "Sid": "Lists",
+            "Effect": "Allow",
+            "Action": ["dynamodb:Query", "dynamodb:Scan"],
+            "Resource": format!("{arn}/index/{LISTING_INDEX}"),
+        }),
+    });
+    json!({ "Version": "2012-10-17", "Statement": statements })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn actions(role: Role, ordered: bool) -> Vec<String> {
+        let table = Table { name: "orders".into(), region: Some("eu-central-1".into()), ..Table::default() };
+        let policy = policy(role, &table, "123456789012", ordered);
+        assert_eq!(policy["Statement"][0]["Resource"], "arn:aws:dynamodb:eu-central-1:123456789012:table/orders");
+        let actions = policy["Statement"][0]["Action"].as_array().unwrap().iter();
+        actions.map(|action| action.as_str().unwrap().trim_start_matches("dynamodb:").to_owned()).collect()
+    }
+
+    /// The list of docs/dynamodb.md#permissions.
+    #[test]
+    fn a_function_may_do_what_the_documentation_lists() {
+        let documented =
+            ["UpdateItem", "DeleteItem", "GetItem", "PartiQLInsert", "PartiQLSelect", "PartiQLUpdate", "PartiQLDelete"];
+        assert_eq!(actions(Role::Function, false), documented);
+        assert!(actions(Role::Function, true).ends_with(&["PutItem".to_owned(), "ConditionCheckItem".to_owned()]));
+    }
+
+    #[test]
+    fn a_reader_cannot_write() {
+        for action in actions(Role::Reader, true) {
+            assert!(
+                ["GetItem", "PartiQLSelect", "Scan", "DescribeTable", "DescribeTimeToLive"].contains(&action.as_str()),
+                "{action}"
+            );
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Settings: from the command line, then from a file, then from the environment.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::{args::Options, spec::Spec, time};
+
+const FILE: &str = "lambda-once.toml";
+const READ_ONLY_VARIABLE: &str = "LAMBDA_ONCE_READ_ONLY";
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) store: Spec,
+    pub(crate) prefix: Option<String>,
+    /// `None` if nothing names it.
+    pub(crate) scope: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) tenant: Option<String>,
+    pub(crate) margin: Duration,
+    pub(crate) is_read_only: bool,
+}
+
+/// The file of settings.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    store: Option<String>,
+    prefix: Option<String>,
+    scope: Option<String>,
+    name: Option<String>,
+    margin: Option<String>,
+    #[serde(default)]
+    read_only: bool,
+}
+
+impl Settings {
+    /// Collects the settings of this process.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read, or no store, or several.
+    pub(crate) fn load(options: Options) -> Result<Self> {
+        let file = match &options.config {
+            Some(path) => read(path)?,
+            None if Path::new(FILE).exists() => read(Path::new(FILE))?,
+            None => File::default(),
+        };
+        Self::merge(options, file, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    fn merge(options: Options, file: File, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let margin = file.margin.as_deref().map(time::parse).transpose();
+        let margin = margin.map_err(|why| anyhow::anyhow!("`margin` in the file of settings: {why}"))?;
+        let store = match options.store.or(file.store) {
+            Some(address) => Spec::parse(&address)?,
+            None => from_variables(&variable)?,
+        };
+        let is_set = |value: String| matches!(value.as_str(), "1" | "true");
+        Ok(Self {
+            store,
+            prefix: options.prefix.or(file.prefix),
+            scope: options.scope.or(file.scope).or_else(|| variable("AWS_LAMBDA_FUNCTION_NAME")),
+            name: options.name.or(file.name),
+            tenant: options.tenant,
+            margin: options.margin.or(margin).unwrap_or(Duration::from_secs(1)),
+            is_read_only: options.read_only || file.read_only || variable(READ_ONLY_VARIABLE).is_some_and(is_set),
+        })
+    }
+
+    /// The scope, for the hash of a key.
+    ///
+    /// # Errors
+    ///
+    /// If nothing names it: a guess would look up another function's records, or none.
+    pub(crate) fn scope(&self) -> Result<&str> {
+        self.scope.as_deref().with_context(|| {
+            format!(
+                "the hash of a key depends on the scope: give --scope, or `scope` in {FILE}. It is that of the function's \
+                 `scope(…)`, else the name of the function in Lambda"
+            )
+        })
+    }
+
+    /// # Errors
+    ///
+    /// If nothing may be changed.
+    pub(crate) fn check_changes(&self) -> Result<()> {
+        ensure!(
+            !self.is_read_only,
+            "nothing is changed: --read-only, {READ_ONLY_VARIABLE} or `read_only` in {FILE} is set"
+        );
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> Result<File> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    // The error quotes a line, which may contain a password.
+    toml::from_str(&text).map_err(|error| anyhow::anyhow!("{}: {}", path.display(), error.message()))
+}
+
+/// The store of a function with these variables.
+fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Spec> {
+    let table = variable("IDEMPOTENCY_TABLE").map(|table| format!("dynamodb://{table}"));
+    let found: Vec<_> = [table, variable("REDIS_URL"), variable("POSTGRES_URL")].into_iter().flatten().collect();
+    match &found[..] {
+        [address] => Spec::parse(address),
+        [] => bail!("no store: give --store, `store` in {FILE}, or IDEMPOTENCY_TABLE, REDIS_URL or POSTGRES_URL"),
+        _ => bail!("several of IDEMPOTENCY_TABLE, REDIS_URL and POSTGRES_URL are set: choose one by --store"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(options: Options, file: &str, variables: &[(&str, &str)]) -> Result<Settings> {
+        let find =
+            |wanted: &str| variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned());
+        Settings::merge(options, toml::from_str(file)?, find)
+    }
+
+    #[test]
+    fn options_come_before_the_file_and_the_file_before_the_environment() {
+        let variables = [("IDEMPOTENCY_TABLE", "from-env"), ("AWS_LAMBDA_FUNCTION_NAME", "function")];
+        let settings = merged(Options::default(), "", &variables).unwrap();
+        assert_eq!((settings.store.to_string(), settings.scope().unwrap()), ("dynamodb://from-env".into(), "function"));
+        let file = "store = 'dynamodb://from-file'\nscope = 'orders'\nprefix = 'p'\nname = 'n'\nmargin = '2s'";
+        let settings = merged(Options::default(), file, &variables).unwrap();
+        assert_eq!((settings.store.to_string(), settings.scope().unwrap()), ("dynamodb://from-file".into(), "orders"));
+        assert_eq!(settings.margin, Duration::from_secs(2));
+        let options = Options { store: Some("redis://h".into()), scope: Some("mine".into()), ..Options::default() };
+        let settings = merged(options, file, &variables).unwrap();
+        assert_eq!((settings.store.to_string(), settings.scope().unwrap()), ("redis://h".into(), "mine"));
+        assert_eq!((settings.prefix.as_deref(), settings.name.as_deref()), (Some("p"), Some("n")));
+    }
+
+    #[test]
+    fn a_missing_or_ambiguous_store_is_an_error() {
+        assert!(merged(Options::default(), "", &[]).is_err());
+        assert!(
+            merged(Options::default(), "", &[("REDIS_URL", "redis://h"), ("POSTGRES_URL", "postgres://h/d")]).is_err()
+        );
+        assert!(merged(Options::default(), "stor = 'x'", &[("REDIS_URL", "redis://h")]).is_err());
+    }
+
+    #[test]
+    fn a_scope_is_never_guessed() {
+        assert!(merged(Options::default(), "", &[("REDIS_URL", "redis://h")]).unwrap().scope().is_err());
+    }
+
+    #[test]
+    fn each_source_can_refuse_changes() {
+        let redis = ("REDIS_URL", "redis://h");
+        let option = Options { read_only: true, ..Options::default() };
+        assert!(merged(Options::default(), "", &[redis]).unwrap().check_changes().is_ok());
+        assert!(merged(option, "", &[redis]).unwrap().check_changes().is_err());
+        assert!(merged(Options::default(), "read_only = true", &[redis]).unwrap().check_changes().is_err());
+        assert!(merged(Options::default(), "", &[redis, (READ_ONLY_VARIABLE, "1")]).unwrap().check_changes().is_err());
+        assert!(merged(Options::default(), "", &[redis, (READ_ONLY_VARIABLE, "0")]).unwrap().check_changes().is_ok());
+    }
+}

@@ -1,0 +1,172 @@
+//! The store that an operator works on.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use aws_sdk_dynamodb::{
+    Client,
+    config::{Builder, Region, timeout::TimeoutConfig},
+};
+use lambda_once::{
+    Idempotency, MemoryStore, Outcome, PostgresStore, RedisStore,
+    record::{KeyHash, Record},
+    store::{ResultData, amend::Amend, dynamodb, listing::List, postgres, redis},
+};
+use serde::Serialize;
+
+use crate::{
+    args::One,
+    id,
+    settings::Settings,
+    spec::{Spec, Table},
+};
+
+/// Operators call from afar, and nothing waits for them.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A store that can be listed and amended.
+pub(crate) trait Records: Amend + List {}
+
+impl<S: Amend + List> Records for S {}
+
+/// Opens the store.
+///
+/// # Errors
+///
+/// Settings that cannot be used. Connections are opened by the first call.
+pub(crate) async fn open(settings: &Settings) -> Result<Arc<dyn Records>> {
+    let prefix = settings.prefix.clone();
+    Ok(match &settings.store {
+        Spec::DynamoDb(table) => {
+            let config = dynamodb::Config::new(&table.name).listing_index(table.has_index);
+            let config = match prefix {
+                Some(prefix) => config.key_prefix(prefix),
+                None => config,
+            };
+            Arc::new(config.build(client(table).await)?)
+        }
+        Spec::Redis { url, is_cluster } => Arc::new(redis_store(url, *is_cluster, prefix)?),
+        Spec::Postgres { url, schema, table } => Arc::new(postgres_store(url, schema.clone(), table.clone(), prefix)?),
+    })
+}
+
+/// The client for a table.
+pub(crate) async fn client(table: &Table) -> Client {
+    let sdk_config = dynamodb::Config::sdk_config().await;
+    let timeouts =
+        TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).operation_timeout(CALL_TIMEOUT).build();
+    let mut config = Builder::from(&sdk_config).timeout_config(timeouts);
+    if let Some(region) = &table.region {
+        config = config.region(Region::new(region.clone()));
+    }
+    if let Some(endpoint) = &table.endpoint {
+        config = config.endpoint_url(endpoint);
+    }
+    Client::from_conf(config.build())
+}
+
+fn redis_store(url: &str, is_cluster: bool, prefix: Option<String>) -> Result<RedisStore> {
+    let config = if is_cluster { redis::Config::cluster([url]) } else { redis::Config::new(url) };
+    let config = config.connect_timeout(ATTEMPT_TIMEOUT).response_timeout(ATTEMPT_TIMEOUT);
+    Ok(match prefix {
+        Some(prefix) => config.key_prefix(prefix),
+        None => config,
+    }
+    .build()?)
+}
+
+fn postgres_store(
+    url: &str,
+    schema: Option<String>,
+    table: Option<String>,
+    scope: Option<String>,
+) -> Result<PostgresStore> {
+    let mut config = postgres::Config::from_url(url)?.pool_size(2).connect_timeout(ATTEMPT_TIMEOUT);
+    if let Some(schema) = schema {
+        config = config.schema(schema);
+    }
+    if let Some(table) = table {
+        config = config.table(table);
+    }
+    Ok(config.scope(scope.unwrap_or_default()).build()?)
+}
+
+/// Reads the records of these hashes, each with its hash, in order.
+///
+/// # Errors
+///
+/// The first of the store.
+pub(crate) async fn read(store: &dyn Records, hashes: &[KeyHash], data: ResultData) -> Result<Vec<Option<Record>>> {
+    let mut records = Vec::with_capacity(hashes.len());
+    for chunk in hashes.chunks(store.limits().batch.max(1)) {
+        for answer in store.read(chunk, data).await {
+            records.push(answer?);
+        }
+    }
+    Ok(records)
+}
+
+/// The hash of one record, and the record, by its id or its key.
+///
+/// # Errors
+///
+/// * A text that is no id, or a key without a scope.
+/// * A key that may be text or JSON, if there is a record of each.
+/// * Those of the store.
+pub(crate) async fn find(
+    store: &dyn Records,
+    settings: &Settings,
+    one: &One,
+    data: ResultData,
+) -> Result<(KeyHash, Option<Record>)> {
+    let hashes = match (&one.id, &one.operation, &one.key) {
+        (Some(id), ..) => vec![id::parse(id)?],
+        (None, Some(operation), Some(key)) => hashes(settings, operation, key, one.entity.as_deref()).await?,
+        _ => unreachable!("the command line has one of both"),
+    };
+    let records = read(store, &hashes, data).await?;
+    let mut found = hashes.iter().zip(records).filter(|(_, record)| record.is_some());
+    let (first, second) = (found.next(), found.next());
+    if let (Some((first, _)), Some((second, _))) = (&first, &second) {
+        ensure!(
+            first == second,
+            "the key has a record as text, {first}, and one as JSON, {second}: choose one by its id"
+        );
+    }
+    Ok(first.map_or((hashes[0], None), |(hash, record)| (*hash, record)))
+}
+
+/// The hashes that the key may have: as text, and as JSON if it is JSON that is not text; likewise its entity.
+async fn hashes(settings: &Settings, operation: &str, key: &str, entity: Option<&str>) -> Result<Vec<KeyHash>> {
+    let keys = readings(settings, operation, key).await?;
+    let Some(entity) = entity else { return Ok(keys) };
+    let entities = readings(settings, operation, entity).await?;
+    Ok(entities.iter().flat_map(|entity| keys.iter().map(move |key| KeyHash::ordered(entity, key))).collect())
+}
+
+async fn readings(settings: &Settings, operation: &str, text: &str) -> Result<Vec<KeyHash>> {
+    let mut hashes = vec![hash(settings, operation, text).await?];
+    if let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
+        && let Ok(hash) = hash(settings, operation, &value).await
+    {
+        hashes.push(hash);
+    }
+    Ok(hashes)
+}
+
+/// The hash of a key, as the function computes it.
+async fn hash<K: Serialize + Sync + ?Sized>(settings: &Settings, operation: &str, key: &K) -> Result<KeyHash> {
+    let mut builder = Idempotency::builder(MemoryStore::new()).scope(settings.scope()?.to_owned()).disabled(false);
+    if let Some(name) = &settings.name {
+        builder = builder.named(name.clone());
+    }
+    let once = builder.build()?;
+    let Some(tenant) = &settings.tenant else { return Ok(once.key_hash(operation, key)?) };
+    // Only a claim tells the hash of a tenant's key. This one is in memory.
+    let claimed = once.operation(operation, key).tenant(tenant);
+    match claimed.run_with(async |claim| Ok::<_, Infallible>(claim.map(|claim| claim.key().to_hex()))).await? {
+        Outcome::Executed(Some(hex)) => KeyHash::from_hex(&hex).context("a hash has 64 digits"),
+        other => bail!("the key was not claimed in memory: {:?}", other.kind()),
+    }
+}

@@ -1,0 +1,86 @@
+//! What keeps a change from being made, and what is written down of one.
+
+use std::process::{Command, Stdio};
+
+use crate::support::{Backend, Records, ended, file, objects, on_each_store, tool};
+
+on_each_store!(nothing_is_changed_without_leave, an_audit_line_says_who_did_what);
+
+async fn nothing_is_changed_without_leave(backend: Backend) {
+    let records = Records::new(backend).await;
+    let hash = records.abandon("order 7").await;
+    let before = records.read(hash).await;
+    let id = hash.to_hex();
+    // There is no terminal to confirm on.
+    let refused = records.run(&["release", &id]).await.assert_code(2);
+    assert!(refused.errors.contains("--yes"), "{refused:?}");
+    records.run(&["release", &id, "--yes", "--read-only"]).await.assert_code(2);
+    let mut command = records.command(&["release", &id, "--yes"]);
+    command.env("LAMBDA_ONCE_READ_ONLY", "1");
+    let refused = ended(command).await.assert_code(2);
+    assert!(refused.errors.contains("LAMBDA_ONCE_READ_ONLY"), "{refused:?}");
+    records.run(&["release", &id, "--yes", "--audit", "/nowhere/audit.log"]).await.assert_code(2);
+    let dry = records.run(&["release", &id, "--dry-run", "--read-only"]).await.assert_code(0);
+    assert!(dry.out.ends_with("would release 1 operation\n"), "{dry:?}");
+    assert_eq!(records.read(hash).await, before);
+}
+
+async fn an_audit_line_says_who_did_what(backend: Backend) {
+    let records = Records::new(backend).await;
+    let hash = records.abandon("order 7").await;
+    let change = ["release", "--operation", "charge", "--key", "order 7", "--yes"];
+    let ended = records.run(&change).await.assert_code(0);
+    let [line] = &ended.audit()[..] else { panic!("{ended:?}") };
+    assert_eq!(line["who"], "ana");
+    assert_eq!((&line["action"], &line["outcome"]), (&"release".into(), &"changed".into()));
+    assert_eq!(line["id"], hash.to_hex());
+    assert_eq!((&line["before"]["state"], &line["after"]["state"]), (&"abandoned".into(), &"released".into()));
+    // The label has the key, too.
+    assert!(!ended.errors.contains("order 7"), "{ended:?}");
+    let store = line["store"].as_str().unwrap();
+    assert!(!store.contains('@') && !store.contains("endpoint"), "{store}");
+
+    let path = file();
+    let forget = ["forget", &hash.to_hex(), "--yes", "--audit", path.to_str().unwrap()];
+    let ended = records.run(&forget).await.assert_code(0);
+    assert!(ended.audit().is_empty());
+    let lines = objects(&std::fs::read_to_string(&path).unwrap());
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!((lines.len(), &lines[0]["after"]), (1, &serde_json::Value::Null));
+}
+
+#[tokio::test]
+async fn wrong_usage_has_its_own_exit_code() {
+    for arguments in
+        [&["release"][..], &["list"], &["--store", "mysql://h", "list"], &["--store", "redis://127.0.0.1:1", "list"]]
+    {
+        let mut command = tool();
+        command.args(arguments);
+        ended(command).await.assert_code(2);
+    }
+}
+
+/// Answers the question as a person does, on a terminal that Python makes.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_is_confirmed_on_a_terminal() {
+    use std::io::Write;
+
+    const SPAWN: &str = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+    let records = Records::new(Backend::Redis).await;
+    let hash = records.abandon("order 7").await;
+    for (answer, code) in [("n\n", 1), ("y\n", 0)] {
+        let before = records.read(hash).await.unwrap();
+        let tool = records.command(&["release", &hash.to_hex()]);
+        let mut python = Command::new(std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned()));
+        python.args(["-c", SPAWN]).arg(tool.get_program()).args(tool.get_args()).env("USER", "ana");
+        let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+        let output = tokio::task::spawn_blocking(|| child.wait_with_output()).await.unwrap().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        assert!(text.contains("release 1 operation in redis://127.0.0.1"), "{text}");
+        let is_released = records.read(hash).await.unwrap().released.is_some();
+        assert_eq!((before.released, is_released), (None, code == 0));
+    }
+}
