@@ -69,7 +69,7 @@ async fn a_page_of_another_origin_may_send_a_key_and_read_every_answer() {
         assert_eq!((answer.status.as_u16(), answer.header("access-control-allow-origin")), (status, Some("*")));
         assert_eq!(
             answer.header("access-control-expose-headers"),
-            Some("idempotency-replayed,idempotency-unprotected,retry-after")
+            Some("idempotency-replayed,original-request,idempotency-unprotected,retry-after")
         );
     }
 }
