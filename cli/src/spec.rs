@@ -8,7 +8,7 @@ use anyhow::{Result, bail, ensure};
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Spec {
     DynamoDb(Table),
-    Redis { url: String, is_cluster: bool },
+    Redis { url: String, is_cluster: bool, has_index: bool },
     Postgres { url: String, schema: Option<String>, table: Option<String> },
 }
 
@@ -33,8 +33,9 @@ impl Spec {
         match scheme {
             "dynamodb" => table(rest).map(Self::DynamoDb),
             "redis" | "rediss" => {
-                let (url, own) = without(address, &["cluster"]);
-                Ok(Self::Redis { url, is_cluster: is_true("cluster", own.first())? })
+                let (url, own) = without(address, &["cluster", "index"]);
+                let flag = |wanted| is_true(wanted, own.iter().find(|(name, _)| name == wanted));
+                Ok(Self::Redis { url, is_cluster: flag("cluster")?, has_index: flag("index")? })
             }
             "postgres" | "postgresql" => {
                 let (url, own) = without(address, &["schema", "table"]);
@@ -150,7 +151,10 @@ mod tests {
     #[test]
     fn parameters_of_the_tool_are_not_passed_to_the_client() {
         let redis = Spec::parse("rediss://h:6379?cluster=true").unwrap();
-        assert_eq!(redis, Spec::Redis { url: "rediss://h:6379".into(), is_cluster: true });
+        assert_eq!(redis, Spec::Redis { url: "rediss://h:6379".into(), is_cluster: true, has_index: false });
+        let redis = Spec::parse("redis://h:6379/2?index=true&protocol=resp3").unwrap();
+        let url = "redis://h:6379/2?protocol=resp3".into();
+        assert_eq!(redis, Spec::Redis { url, is_cluster: false, has_index: true });
         let postgres = Spec::parse("postgres://u@h/d?sslmode=require&schema=s&table=t&connect_timeout=5").unwrap();
         let url = "postgres://u@h/d?sslmode=require&connect_timeout=5".into();
         assert_eq!(postgres, Spec::Postgres { url, schema: Some("s".into()), table: Some("t".into()) });

@@ -46,7 +46,7 @@ pub(crate) async fn open(settings: &Settings) -> Result<Arc<dyn Records>> {
             };
             Arc::new(config.build(client(table).await)?)
         }
-        Spec::Redis { url, is_cluster } => Arc::new(redis_store(url, *is_cluster, prefix)?),
+        Spec::Redis { url, is_cluster, has_index } => Arc::new(redis_store(url, (*is_cluster, *has_index), prefix)?),
         Spec::Postgres { url, schema, table } => Arc::new(postgres_store(url, schema.clone(), table.clone(), prefix)?),
     })
 }
@@ -66,9 +66,9 @@ pub(crate) async fn client(table: &Table) -> Client {
     Client::from_conf(config.build())
 }
 
-fn redis_store(url: &str, is_cluster: bool, prefix: Option<String>) -> Result<RedisStore> {
+fn redis_store(url: &str, (is_cluster, has_index): (bool, bool), prefix: Option<String>) -> Result<RedisStore> {
     let config = if is_cluster { redis::Config::cluster([url]) } else { redis::Config::new(url) };
-    let config = config.connect_timeout(ATTEMPT_TIMEOUT).response_timeout(ATTEMPT_TIMEOUT);
+    let config = config.listing_index(has_index).connect_timeout(ATTEMPT_TIMEOUT).response_timeout(ATTEMPT_TIMEOUT);
     Ok(match prefix {
         Some(prefix) => config.key_prefix(prefix),
         None => config,

@@ -115,7 +115,8 @@ impl Records {
             }
             Backend::Redis => {
                 let config = redis::Config::new(server("REDIS_URL")).key_prefix(format!("{}:", self.name));
-                let store = config.connect_timeout(PATIENCE).response_timeout(PATIENCE).build().unwrap();
+                let store =
+                    config.listing_index(true).connect_timeout(PATIENCE).response_timeout(PATIENCE).build().unwrap();
                 Arc::new(match clock {
                     Some(clock) => store.with_clock(clock),
                     None => store,
@@ -183,7 +184,8 @@ impl Records {
                     .arg(format!("--store=dynamodb://{}?region=us-east-1&index=true&endpoint={endpoint}", self.name));
             }
             Backend::Redis => {
-                command.arg(format!("--store={}", server("REDIS_URL"))).arg(format!("--prefix={}:", self.name));
+                command.arg(format!("--store={}?index=true", server("REDIS_URL")));
+                command.arg(format!("--prefix={}:", self.name));
             }
             Backend::Postgres => {
                 command.arg(format!("--store={}", server("POSTGRES_URL"))).arg(format!("--prefix={}", self.name));
