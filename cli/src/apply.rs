@@ -1,8 +1,13 @@
 //! Makes planned changes, in batches, and writes an audit line for each.
 
-use std::{fmt, pin::pin, time::Duration};
+use std::{
+    fmt,
+    io::{self, Write},
+    pin::pin,
+    time::Duration,
+};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use lambda_once::{
     Error, ErrorStatus,
     clock::{Clock, SystemClock},
@@ -99,9 +104,15 @@ pub(crate) async fn apply(
         let answers = store.amend(&requests).await;
         ensure!(answers.len() == batch.len(), "the store did not answer each change");
         let failed_before = made.failed;
+        let mut unwritten = Vec::new();
         for (planned, answer) in batch.iter().zip(answers) {
-            let outcome = write(planned, answer, action, margin, audit)?;
+            let (outcome, line) = write(planned, answer, action, margin, audit);
             made.count(outcome);
+            unwritten.extend(line.err().map(|error| (error, format!("{} {outcome:?}", planned.request.key))));
+        }
+        if let Some((error, _)) = unwritten.first() {
+            let lines: Vec<&str> = unwritten.iter().map(|(_, line)| &**line).collect();
+            bail!("{error:#}; without an audit line: {}", lines.join(", "));
         }
         if made.failed - failed_before == batch.len() {
             made.left = batches.map(<[Planned]>::len).sum();
@@ -111,14 +122,14 @@ pub(crate) async fn apply(
     Ok(made)
 }
 
-/// Writes the audit line of one change.
+/// Writes the audit line of one change. Returns its outcome, and whether the line was written.
 fn write(
     planned: &Planned,
     answer: Result<Amended, Error>,
     action: &Action,
     margin: Duration,
     audit: &mut Audit,
-) -> Result<Outcome> {
+) -> (Outcome, Result<()>) {
     let (outcome, error, after) = match &answer {
         Ok(Amended::Changed) => (Outcome::Changed, None, Some(planned.after.as_ref())),
         Ok(Amended::Gone) => (Outcome::Gone, None, Some(None)),
@@ -132,7 +143,7 @@ fn write(
     let at = SystemClock.now();
     let view = |record| View::of(hash, record, margin, at);
     let after = after.map(|record: Option<&Record>| record.map(view));
-    audit.write(Entry {
+    let line = audit.write(Entry {
         at,
         action: action.name,
         id: hash.to_hex(),
@@ -140,12 +151,15 @@ fn write(
         error: error.clone(),
         before: view(&planned.record),
         after,
-    })?;
-    match (outcome, error) {
-        (Outcome::Unchanged, _) => eprintln!("{hash}: changed meanwhile, and left as it is"),
-        (Outcome::Gone, _) => eprintln!("{hash}: gone meanwhile"),
-        (_, Some(error)) => eprintln!("{hash}: {error}"),
-        _ => {}
+    });
+    let message = match (outcome, error) {
+        (Outcome::Unchanged, _) => Some("changed meanwhile, and left as it is".to_owned()),
+        (Outcome::Gone, _) => Some("gone meanwhile".to_owned()),
+        (_, error) => error,
+    };
+    if let Some(message) = message {
+        // The line says it as well, and a closed terminal must not end the tool before the other lines are written.
+        let _ = writeln!(io::stderr(), "{hash}: {message}");
     }
-    Ok(outcome)
+    (outcome, line)
 }

@@ -69,10 +69,12 @@ impl Action {
     }
 }
 
-/// How long the record's claim set it to stay.
+/// Returns the time for which the record's claim set it to stay, or the library's default if that is longer. A claim may have a shorter
+/// retention than an outcome, and a record that expires early lets the effect repeat.
 fn retention(record: &Record) -> Duration {
     let expires = record.expiration.map(Timestamp::from_seconds);
-    expires.zip(record.claimed_at).map_or(DEFAULT_RETENTION, |(expires, claimed)| expires.since(claimed))
+    let of_claim = expires.zip(record.claimed_at).map(|(expires, claimed)| expires.since(claimed));
+    of_claim.unwrap_or_default().max(DEFAULT_RETENTION)
 }
 
 pub(crate) async fn release(change: args::Change, settings: &Settings) -> Result<Ending> {

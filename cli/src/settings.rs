@@ -57,7 +57,8 @@ impl Settings {
             Some(address) => Spec::parse(&address)?,
             None => from_variables(&variable)?,
         };
-        let is_set = |value: String| matches!(value.as_str(), "1" | "true");
+        // A guard that does not know a spelling must not fail open.
+        let is_set = |value: String| !["0", "false"].contains(&&*value.to_ascii_lowercase());
         Ok(Self {
             store,
             prefix: options.prefix.or(file.prefix),
@@ -158,7 +159,9 @@ mod tests {
         assert!(merged(Options::default(), "", &[redis]).unwrap().check_changes().is_ok());
         assert!(merged(option, "", &[redis]).unwrap().check_changes().is_err());
         assert!(merged(Options::default(), "read_only = true", &[redis]).unwrap().check_changes().is_err());
-        assert!(merged(Options::default(), "", &[redis, (READ_ONLY_VARIABLE, "1")]).unwrap().check_changes().is_err());
-        assert!(merged(Options::default(), "", &[redis, (READ_ONLY_VARIABLE, "0")]).unwrap().check_changes().is_ok());
+        for (value, is_read_only) in [("1", true), ("TRUE", true), ("yes", true), ("0", false), ("False", false)] {
+            let settings = merged(Options::default(), "", &[redis, (READ_ONLY_VARIABLE, value)]).unwrap();
+            assert_eq!(settings.check_changes().is_err(), is_read_only, "{value}");
+        }
     }
 }

@@ -119,10 +119,16 @@ impl fmt::Debug for Spec {
 }
 
 fn place(url: &str) -> String {
-    let url = url.split('?').next().unwrap_or_default();
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    // A password may contain what ends the host, but never an @ that is not encoded.
-    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let host = match rest.split_once('@') {
+        // Either the password or a parameter contains the other's separator.
+        Some((credentials, _)) if credentials.contains('?') => "…",
+        Some((_, rest)) => rest,
+        None => rest,
+    };
+    let host = host.split('?').next().unwrap_or_default();
+    // A password may contain what ends the host, and for some clients an @.
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     format!("{scheme}://{host}")
 }
 
@@ -165,6 +171,10 @@ mod tests {
         for (address, shown) in [
             ("redis://user:secret@h:6379/1", "redis://h:6379/1"),
             ("postgres://u:se/cret@h:5432/d?password=secret", "postgres://h:5432/d"),
+            ("postgres://u:se?cret@h/d", "postgres://…"),
+            ("postgres://h/d?password=se@cret", "postgres://…"),
+            ("redis://u:se@cret@h:6379", "redis://h:6379"),
+            ("postgres://h/d?sslmode=require", "postgres://h/d"),
         ] {
             let spec = Spec::parse(address).unwrap();
             assert_eq!(spec.to_string(), shown);

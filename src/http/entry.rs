@@ -106,7 +106,8 @@ impl LayerSettings {
         }
         let (hook, headers) = (self.fingerprint.as_ref(), &self.compared_headers);
         let fingerprint = fingerprint::of_request(plain_key, parts, body, hook, headers)
-            .map_err(|error| Problem::BODY_REJECTED.because(error))?;
+            // The hook's error may quote the body.
+            .map_err(|_| Problem::BODY_REJECTED.because("`fingerprint` returned an error"))?;
         Ok(Some(Candidate { key, fingerprint: Some(fingerprint), extras: Extras { sequence, label }.boxed() }))
     }
 

@@ -153,8 +153,11 @@
 //! | ended, with `Keep`; or broke off, unless the action is `Release` | held until the lease ends | 409, then by [`AfterUnknown`](crate::AfterUnknown) |
 //! | was cut off: the lease was lost, the longest duration or the deadline reached, or the body panicked | as above | as above |
 //!
-//! If the operation has no recorded outcome at the end, the body ends with an error, which breaks off the response: its status has been
-//! sent. If the client disconnects, a request that [runs to completion](IdempotencyKeyLayer::run_to_completion) reads the body to its end. Otherwise the
+//! If the operation ends without an outcome (its lease was lost, or its transaction was rolled back), the body ends with an error, which
+//! breaks off the response: its status has been sent. Clients of HTTP/1.0 cannot tell that from the end. An outcome that the store could
+//! not record breaks off no response, buffered or not. `Content-Length` is removed from a stream, and trailers are sent once the claim is
+//! settled, because a server takes either for the end. Responses without a body (to HEAD; 204 and 304) are not streams. In Lambda a
+//! stream needs `lambda_http::run_with_streaming_response`. If the client disconnects, a request that [runs to completion](IdempotencyKeyLayer::run_to_completion) reads the body to its end. Otherwise the
 //! body is dropped, and the key is held until the lease ends.
 //!
 //! # Disconnects

@@ -52,7 +52,7 @@ pub(super) fn is_stream(response: &Parts) -> bool {
 /// A frame, or the error at which the handler's body broke off.
 type Read = Result<Frame<Bytes>, BoxError>;
 
-/// Marks the response to a stream that has ended as it should: its claim is settled.
+/// Marks the response to a stream whose body has ended as it should. The response is given once the claim is settled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settled;
 
@@ -130,7 +130,7 @@ impl Opened {
             Some(answer) => Box::pin(ready(end_of(answer))),
             None => Box::pin(async move { end_of(served.await) }),
         };
-        let stream = Stream { frames, end: Some(Mutex::new(end)), failure: None };
+        let stream = Stream { frames, end: Some(Mutex::new(end)), trailers: None, failure: None };
         Ok(Response::from_parts(head, ResponseBody::streamed(stream)))
     }
 }
@@ -139,7 +139,7 @@ impl Opened {
 fn end_of<R, E>(answer: Result<Response<R>, E>) -> Result<(), BoxError> {
     match answer {
         Ok(response) if response.extensions().get::<Settled>().is_some() => Ok(()),
-        _ => Err("the response is cut off, because its operation ended without a recorded outcome".into()),
+        _ => Err("the response is cut off, because its operation ended without an outcome".into()),
     }
 }
 
@@ -148,6 +148,8 @@ pub(super) struct Stream {
     frames: mpsc::Receiver<Read>,
     /// The rest of the request, until that has ended. The lock makes it `Sync`, and is never taken.
     end: Option<Mutex<BoxFuture<'static, Result<(), BoxError>>>>,
+    /// The trailers, held back until the claim is settled: a server takes them for the end, and drops the body.
+    trailers: Option<Frame<Bytes>>,
     /// The error at which it ends, told once the claim is settled: a server drops a body that has failed.
     failure: Option<BoxError>,
 }
@@ -162,10 +164,14 @@ impl Stream {
         }
         loop {
             match self.frames.poll_recv(context) {
+                Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => self.trailers = Some(frame),
                 Poll::Ready(Some(Ok(frame))) => return Poll::Ready(Some(Ok(frame))),
                 // That of the handler's body comes first: it is the cause of the other.
                 Poll::Ready(Some(Err(error))) => self.failure = Some(error),
-                Poll::Ready(None) if self.end.is_none() => return Poll::Ready(self.failure.take().map(Err)),
+                Poll::Ready(None) if self.end.is_none() => {
+                    let trailers = self.trailers.take();
+                    return Poll::Ready(self.failure.take().map(Err).or(trailers.map(Ok)));
+                }
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
         }

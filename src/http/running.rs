@@ -1,7 +1,7 @@
 //! Runs the inner service under a claim, up to its response.
 
 use bytes::Bytes;
-use http::{Extensions, HeaderMap, HeaderValue, Request, StatusCode, request::Parts, response};
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, StatusCode, header, request::Parts, response};
 
 use super::{
     RequestBody, ResponseAction, ResponseBody,
@@ -36,6 +36,7 @@ impl LayerSettings {
         let Work { mut inner, mut parts, body, reader: _reader, opening } = work;
         let request = self.needs_request_later().then(|| parts.clone());
         let is_invocation = lambda::is_invocation(&parts);
+        let is_head = parts.method == Method::HEAD;
         let request_id = self.request_id(&parts);
         parts.extensions.insert(claim.clone());
         parts.extensions.insert(client.clone());
@@ -62,14 +63,17 @@ impl LayerSettings {
                 Err(error) => return Ok(Success::Release(HandlerEnd::Error(error))),
             };
             let (parts, body) = response.into_parts();
-            let (decision, is_stream) = (self.decision_on(&parts.extensions, parts.status), is_stream(&parts));
+            let decision = self.decision_on(&parts.extensions, parts.status);
+            // A server drops the body of these unread, and would drop the rest of the request with it.
+            let has_no_body = is_head || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+            let is_stream = is_stream(&parts) && !has_no_body;
             let broken = || match decision {
                 ResponseAction::Release => Success::Release(HandlerEnd::Broken),
                 ResponseAction::Store | ResponseAction::Keep => Success::Keep(HandlerEnd::Broken),
             };
             let read = if is_stream {
                 Some(ResponseBody::passed(body))
-            } else if decision == ResponseAction::Release && !grpc::is_grpc(&parts.headers) {
+            } else if decision == ResponseAction::Release && !has_no_body && !grpc::is_grpc(&parts.headers) {
                 // It is not stored, so nothing is waited for.
                 ResponseBody::read_ready(body, self.max_response).await.ok()
             } else {
@@ -79,10 +83,13 @@ impl LayerSettings {
             let is_decided = parts.extensions.get::<ResponseAction>().is_some();
             let is_error =
                 |headers: &HeaderMap, trailers: Option<&HeaderMap>| !is_decided && grpc::is_error(headers, trailers);
-            let (ran, is_error) = if body.whole().is_none() && (is_stream || decision == ResponseAction::Release) {
+            let is_passed = is_stream || decision == ResponseAction::Release && !has_no_body;
+            let (ran, is_error) = if is_passed && body.whole().is_none() {
                 let mut ran = self.ran(parts, Replay::Streamed, ResponseBody::of_bytes(Bytes::new()), request_id);
                 let HandlerEnd::Answered { parts, .. } = &mut ran else { return Ok(broken()) };
                 let mut head = parts.clone();
+                // A server takes the last of so many bytes for the end, and drops the body.
+                head.headers.remove(header::CONTENT_LENGTH);
                 self.mark_first(&mut head.headers);
                 let Ok(trailers) = opening.pass(head, body).await else { return Ok(broken()) };
                 parts.extensions.insert(Settled);

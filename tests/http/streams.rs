@@ -11,11 +11,11 @@ use axum::{
     Extension, Router,
     body::{Body, BodyDataStream},
     response::IntoResponse,
-    routing::post,
+    routing::any,
 };
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream};
-use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use lambda_once::{
@@ -71,7 +71,7 @@ impl Streams {
             let response = next.lock().unwrap().pop_front();
             async move { response.expect("a run that the test expects") }
         };
-        let app = Router::new().route("/charges", post(handler)).route_layer(layer);
+        let app = Router::new().route("/charges", any(handler)).route_layer(layer);
         Self { app, store, clock, in_flight, responses }
     }
 
@@ -322,6 +322,60 @@ async fn an_error_of_grpc_in_the_trailers_of_a_stream_keeps_its_key() {
         let body = service.post().await.into_body().collect().await.unwrap();
         assert_eq!(body.trailers(), Some(&trailers));
         assert_eq!(service.retry().await, expected);
+    }
+}
+
+/// A server takes trailers for the end, and drops the body.
+#[tokio::test(start_paused = true)]
+async fn trailers_reach_their_client_after_the_outcome_is_recorded() {
+    for mode in MODES {
+        let service = Streams::new(mode);
+        let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), "0".parse().unwrap())]);
+        let frames = [Frame::data(Bytes::from("message")), Frame::trailers(trailers.clone())];
+        let body = Body::new(StreamBody::new(stream::iter(frames.map(Ok::<_, io::Error>))));
+        service.gives(([(header::CONTENT_TYPE, "application/grpc")], Extension(StreamResponse), body));
+        service.store.next(Call::Settle, Fault::Throttled);
+        let mut body = service.post().await.into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "message");
+        assert_eq!(body.frame().await.unwrap().unwrap().into_trailers().unwrap(), trailers);
+        drop(body);
+        assert_eq!(service.retry().await, not_stored());
+    }
+}
+
+/// A server that knows the length drops the body after so many bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_known_length_is_recorded_before_its_client_sees_the_end() {
+    for mode in MODES {
+        let service = Streams::new(mode);
+        service.gives((Extension(StreamResponse), [(header::CONTENT_LENGTH, "7")], "charged"));
+        service.store.next(Call::Settle, Fault::Throttled);
+        let server = Server::start(service.app.clone()).await;
+        let mut client = server.begin("k", "connection: close\r\ncontent-length: 0\r\n", "").await;
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).await.unwrap();
+        let text = String::from_utf8(read).unwrap();
+        assert!(!text.contains("content-length") && text.ends_with("charged\r\n0\r\n\r\n"), "{text}");
+        assert_eq!(service.retry().await, not_stored());
+    }
+}
+
+/// A server does not read their bodies, and drops them.
+#[tokio::test(start_paused = true)]
+async fn a_response_that_has_no_body_is_no_stream() {
+    let head = (Method::HEAD, StatusCode::OK);
+    for (method, status) in [head, (Method::POST, StatusCode::NO_CONTENT), (Method::POST, StatusCode::NOT_MODIFIED)] {
+        for mode in MODES {
+            let service = Streams::new(|layer| mode(layer.methods([Method::POST, Method::HEAD])));
+            service.gives((status, [(header::CONTENT_TYPE, "text/event-stream")]));
+            service.store.next(Call::Settle, Fault::Throttled);
+            let request = || Request::builder().method(&method).uri("/charges").header("idempotency-key", "k");
+            for is_replay in [false, true] {
+                let response = service.send(request().body(Body::empty()).unwrap()).await;
+                let (found, headers) = (response.status(), response.headers());
+                assert_eq!((found, headers.contains_key("idempotency-replayed")), (status, is_replay), "{method}");
+            }
+        }
     }
 }
 
