@@ -4,12 +4,12 @@ use http::{HeaderMap, HeaderName};
 
 const MAX_KEY_CHARS: usize = 255;
 
-/// What the header says.
+/// The content of the header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HeaderKey {
     Absent,
     Key(String),
-    /// With what is wrong with it.
+    /// Malformed, for this reason.
     Malformed(&'static str),
 }
 

@@ -29,7 +29,7 @@
 //! Outside Lambda the service needs a name (`scope`), and the layer goes onto routes, not onto the router:
 //!
 //! ```no_run
-//! # #[cfg(feature = "axum")] {
+//! Outside Lambda the service needs a name (`scope`), and the layer is applied to routes, not to the router:
 //! use axum::{Router, routing::post};
 //! use lambda_once::{Idempotency, MemoryStore, http::{IdempotencyKeyLayer, Caller}};
 //!
@@ -104,8 +104,8 @@
 //!
 //! * method;
 //! * API Gateway's API and stage;
-//! * path as the client sent it, without the stage, and what a router has made of it, with percent-encoding normalized
-//!   (RFC 3986, section 6.2.2): `%7E` is `~`, `%2f` is `%2F`, and neither is `/`;
+//! * path as the client sent it, without the stage, and the current path if a router has changed it, with percent-encoding
+//!   normalized (RFC 3986, section 6.2.2): `%7E` is `~`, `%2f` is `%2F`, and neither is `/`;
 //! * the decoded query, by name, with repeated values in order;
 //! * media type without parameters;
 //! * body: in canonical form if the media type is JSON (`application/json`, `+json`); the decoded fields by name, with repeated
@@ -117,18 +117,19 @@
 //!
 //! # What is stored
 //!
-//! By default responses with 2xx, 3xx and 4xx, except those that a retry may change ([`ResponseAction::by_status`]). 408, 424, 499 and
-//! 504 keep the key until its lease ends; other responses release it. [`ResponseAction`] says otherwise, per status or per response:
-//! after an effect, respond with [`ResponseAction::Store`] or [`ResponseAction::Keep`], whatever the status.
+//! By default responses with 2xx, 3xx and 4xx, except those that a retry may change ([`ResponseAction::by_status`]). 408,
+//! 424, 499 and 504 keep the key until its lease ends. Other responses release it. A [`ResponseAction`] overrides this, per
+//! status or per response. After an effect, respond with [`ResponseAction::Store`] or [`ResponseAction::Keep`], whatever
+//! the status.
 //!
-//! An error of the service keeps the key if it is [marked as unknown](crate::Classify::unknown), or if it has no mark and the error
-//! of a timeout (`tower::timeout`, `tokio::time::timeout`) is among its sources: the timeout dropped a future that may have taken
-//! effect. Other errors release it. Marks and sources are found in boxed errors (as `lambda_http::Error` is) and in errors with a
-//! [classifier](crate::Builder::classify).
+//! An error of the service keeps the key if it is [marked as unknown](crate::Classify::unknown), or if it has no mark and
+//! the error of a timeout (`tower::timeout`, `tokio::time::timeout`) is among its sources, because the timeout dropped a
+//! future that may have taken effect. Other errors release it. Marks and sources are found in boxed errors (such as
+//! `lambda_http::Error`) and in errors with a [classifier](crate::Builder::classify).
 //!
-//! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`ResponseAction`] is among the extensions of the
-//! response. The trailers of a response larger than [`max_response`](IdempotencyKeyLayer::max_response) are not known yet and do not count:
-//! it is recorded as done, without its body.
+//! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`ResponseAction`] is among the
+//! extensions of the response. The trailers of a response larger than [`max_response`](IdempotencyKeyLayer::max_response)
+//! are not known yet and do not count. Such a response is recorded as done, without its body.
 //!
 //! Status, headers, body and trailers are stored, except headers of one exchange: hop-by-hop and framing headers,
 //! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or
@@ -142,8 +143,8 @@
 //! 1. the response is `text/event-stream`, or marked as [`StreamResponse`]; or
 //! 2. its [`ResponseAction`] is `Release`, it is not one of gRPC, and its body is not complete at once.
 //!
-//! The body is a part of the operation. It is read under the claim, and within the handler's time. When it has ended, the claim is
-//! settled, and then the client sees the end:
+//! The body is a part of the operation. It is read under the claim, and within the handler's time. When it has ended, the
+//! claim is settled before the client sees the end:
 //!
 //! | the body | key | a retry |
 //! |---|---|---|
@@ -153,16 +154,18 @@
 //! | ended, with `Keep`; or broke off, unless the action is `Release` | held until the lease ends | 409, then by [`AfterUnknown`](crate::AfterUnknown) |
 //! | was cut off: the lease was lost, the longest duration or the deadline reached, or the body panicked | as above | as above |
 //!
-//! If the operation has no recorded outcome at the end, the body ends with an error, which breaks off the response: its status has been
-//! sent. If the client disconnects, a request that [runs to completion](IdempotencyKeyLayer::run_to_completion) reads the body to its end. Otherwise the
-//! body is dropped, and the key is held until the lease ends.
+//! If the operation has no recorded outcome at the end, the body ends with an error, which breaks off the response, because
+//! its status has already been sent. If the client disconnects, a request that [runs to
+//! completion](IdempotencyKeyLayer::run_to_completion) reads the body to its end. Otherwise the body is dropped, and the
+//! key is held until the lease ends.
 //!
 //! # Disconnects
 //!
 //! hyper drops a request whose client disconnects. Outside Lambda the layer therefore runs each request in a task
-//! ([`run_to_completion`](IdempotencyKeyLayer::run_to_completion)), so that the retry gets the stored response. Wait for these
-//! tasks at shutdown: [`InFlight`]. A request whose client disconnects before its handler begins is given up. Limit these tasks by
-//! [`max_in_flight`](IdempotencyKeyLayer::max_in_flight): a limit outside the layer counts clients, not handlers.
+//! ([`run_to_completion`](IdempotencyKeyLayer::run_to_completion)), so that the retry gets the stored response. Wait for
+//! these tasks at shutdown with [`InFlight`]. A request whose client disconnects before its handler begins is given up.
+//! Limit these tasks with [`max_in_flight`](IdempotencyKeyLayer::max_in_flight), because a limit outside the layer counts
+//! clients, not handlers.
 
 mod admission;
 mod answer;
