@@ -206,8 +206,8 @@ fn a_limit_of_no_handlers_is_a_contradiction() {
     assert!(layer().max_in_flight(usize::MAX).validate().is_ok());
 }
 
-/// A server with a queue for one handler inside the layer. The second request's client disconnects while the request is
-/// queued. Returns the handlers that ran by the time the first request has ended.
+/// Runs a server with a queue for one handler inside the layer. Asserts that requests whose clients leave while they are in
+/// the queue do not run, and that their claims are released.
 async fn abandoned_in_a_queue(app: impl FnOnce(&Handlers, IdempotencyKeyLayer) -> Router) {
     let (handlers, watch) = (Handlers::new(), Watch::default());
     let layer = layer();

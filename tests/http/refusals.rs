@@ -198,7 +198,7 @@ async fn the_wait_ends_before_api_gateway_gives_up() {
     }
 }
 
-/// The time at which the handler began while the store did not respond, and its response.
+/// Returns the time that a request took while the store did not respond to claims, and the response.
 async fn unprotected(app: &App, request: Request<Full<Bytes>>) -> (Duration, Got) {
     app.store.always(Call::Claim, Fault::Silence);
     let began = Instant::now();

@@ -65,7 +65,8 @@ mod tests {
             let service = testing::engine().sqs(Key::pointer("/id"), ship);
             testing::deliver_twice(&service, &batch).await.assert_once();
         };
-        // Another test of this program that is the first to meet a span, just when the subscriber is set, would switch the span off.
+        // Another test of this program could switch the span off if it is the first to use the span while the subscriber is
+        // being set.
         deliver().await;
 
         let (provider, subscriber) = telemetry(SpanExporter::builder().with_http().with_endpoint(endpoint).build()?);
