@@ -102,7 +102,7 @@ fn claimed(record: &Record, now: Timestamp) -> String {
     }
 }
 
-/// Describes the end of a lease that has passed. A claim that was handed back has none.
+/// Describes the end of a lease that has passed. The lease of a claim that was handed back has no end.
 fn ended(record: &Record, now: Timestamp) -> String {
     let lease = record.lease_until.filter(|until| *until > Timestamp::EPOCH);
     lease.map_or(String::new(), |until| format!(" at {}", relative(until, now)))

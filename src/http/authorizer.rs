@@ -72,10 +72,11 @@ struct RoleSession<'a> {
 
 impl Caller {
     /// Identifies the caller by the authorizer's principal:
-    /// * JWT or Cognito user pool: issuer and subject;
-    /// * Lambda authorizer of a REST API: `principalId`, which must differ between callers (many samples return a constant);
-    /// * Cognito identity pool: the identity's id. Function URLs and VPC Lattice do not pass it on, so such a caller is refused
-    ///   there;
+    /// * JWT or Cognito user pool: issuer and subject.
+    /// * Lambda authorizer of a REST API: `principalId`, which must differ between callers (many samples return a
+    ///   constant).
+    /// * Cognito identity pool: the identity's id. Function URLs and VPC Lattice do not pass it on, so such a caller is
+    ///   refused there.
     /// * IAM: the caller's ARN. For an assumed role it contains the session name, so a different session is a different
     ///   caller. That is right for people, who share roles. **For machines it is not**, because each task, instance or pod
     ///   has a separate session, and a retry from a different one runs again. Use [`iam_role`](Self::iam_role) for them. A

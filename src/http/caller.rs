@@ -20,7 +20,7 @@ pub(super) enum Identified {
 
 /// Identifies the caller whose key a request brings. One caller is never shown the response to another caller's request.
 ///
-/// Clients choose their keys, and some are easy to guess. The caller, as the service knows it, is therefore part of every key.
+/// Clients choose their keys, and some are easy to guess. Therefore the caller is part of every key.
 #[derive(Clone)]
 pub struct Caller {
     identify: Arc<Identify>,
@@ -73,11 +73,11 @@ impl Caller {
     /// caller on another host is then a different operation. Without it, a request to another host is a retry, because the
     /// host is not [compared](super#what-is-compared).
     ///
-    /// The host is that of the target URI (RFC 9110, section 7.1): the authority of the request line or of `:authority`, otherwise
-    /// the `Host` header (RFC 9112, section 3.2.2; RFC 9113, section 8.3.1). It is lower-cased. A trailing dot is removed, and so is
-    /// port 80 or 443, because the scheme is not known behind a proxy that terminates TLS. A request without a host is refused with
-    /// 403, and so is one whose `Host` is needed and is repeated or malformed. Behind a proxy that changes the host, use
-    /// [`from_fn`](Self::from_fn).
+    /// The host is that of the target URI (RFC 9110, section 7.1). It is taken from the authority of the request line or of
+    /// `:authority`, otherwise from the `Host` header (RFC 9112, section 3.2.2 and RFC 9113, section 8.3.1). It is
+    /// lower-cased. A trailing dot is removed, and so is port 80 or 443, because the scheme is not known behind a proxy
+    /// that terminates TLS. A request without a host is refused with 403, and so is one whose `Host` is needed and is
+    /// repeated or malformed. Behind a proxy that changes the host, use [`from_fn`](Self::from_fn).
     #[must_use]
     pub fn per_host(mut self) -> Self {
         self.per_host = true;

@@ -109,7 +109,7 @@ where
     type Body = R;
 }
 
-/// Handles a request: passes it through, refuses it, replays a stored response, or runs the inner service under a claim.
+/// Passes a request through, refuses it, replays a stored response, or runs the inner service under a claim.
 pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
     settings: Arc<LayerSettings>,
     inner: S,

@@ -68,7 +68,8 @@ pub(super) fn of_request(
     Ok(Fingerprint::of_parts(digest(Form::Bytes, &whole), parts.into_iter().flatten()))
 }
 
-/// Encodes these headers: repeated values in order, an absent one as none. `None` if there are no names.
+/// Encodes these headers, with repeated values in order and no values for an absent header. Returns `None` if there are no
+/// names.
 fn encoded(headers: &HeaderMap, names: &[HeaderName]) -> Option<Vec<u8>> {
     let values = |name: &HeaderName| -> Pairs {
         let values = headers.get_all(name).iter();
@@ -102,8 +103,8 @@ struct Target<'a> {
     query: Vec<u8>,
 }
 
-/// Returns the target that the client sent and, if a router or middleware has changed it, the current one. Nesting removes a
-/// prefix; a rewrite may move a header into the path.
+/// Returns the target that the client sent and, if a router or middleware has changed it, the current one. Nesting removes
+/// a prefix, and a rewrite may move a header into the path.
 fn targets(parts: &Parts) -> (Target<'_>, Target<'_>) {
     let original = original_uri(parts);
     let is_routed = *original != parts.uri || lambda::is_rewritten(parts);

@@ -20,8 +20,8 @@ use crate::telemetry::{Tallied, Tally};
 
 /// The requests of a layer that run in their own tasks.
 ///
-/// A graceful shutdown waits for open connections, and a client that has disconnected has none. Wait for these tasks as well,
-/// before the runtime shuts down:
+/// A graceful shutdown waits only for open connections, and not for the requests of clients that have disconnected. Wait
+/// for these tasks as well, before the runtime shuts down:
 ///
 /// ```no_run
 /// # async fn shutdown() {}
@@ -35,7 +35,7 @@ use crate::telemetry::{Tallied, Tally};
 #[derive(Clone, Debug)]
 pub struct InFlight(TaskTracker);
 
-/// Whether the client of a request is still there, and whether its handler has begun.
+/// The state of a request's client and handler.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Client {
     has_left: Arc<AtomicBool>,
@@ -43,8 +43,8 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Returns whether the request can be given up: its client has disconnected, and no handler has begun, not even in an earlier
-    /// attempt of a retry layer inside. If not, the handler counts as begun from now on.
+    /// Returns whether the request can be given up, because its client has disconnected and no handler has begun, not even
+    /// in an earlier attempt of a retry layer inside. Otherwise, the handler counts as begun from now on.
     pub(super) fn gives_up(&self) -> bool {
         let gives_up = self.has_left() && !self.has_begun.load(Ordering::Relaxed);
         if !gives_up {

@@ -61,10 +61,10 @@ impl IdempotencyKeyLayer {
     /// Creates a layer on this engine. `scope` identifies the caller, to whom the key belongs.
     ///
     /// One layer may wrap several services, such as the routes of an application. An [unnamed engine](Idempotency#names)
-    /// carries one layer: while a second one is alive on it, requests with a key are answered with 500. Give each further
+    /// carries one layer. While a second layer is alive on it, requests with a key are refused with 500. Give each further
     /// layer an engine with a name, as in `once.named("stripe")`.
     ///
-    /// Outside Lambda (where `AWS_LAMBDA_FUNCTION_NAME` is not set) the service needs a name as well:
+    /// Outside Lambda (if `AWS_LAMBDA_FUNCTION_NAME` is not set) the service needs a name as well. See
     /// [`Builder::scope`](crate::Builder::scope).
     #[track_caller]
     pub fn new(engine: Idempotency, scope: Caller) -> Self {

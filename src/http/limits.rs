@@ -13,8 +13,9 @@ impl IdempotencyKeyLayer {
     }
 
     /// Sets the largest response body that is stored, in bytes, 6 MiB by default. A larger response is passed through and
-    /// stored without its body, so a retry gets 410. In Lambda the same holds for a response above its limit of 6,291,556 bytes, as
-    /// `lambda_http` encodes it: the function could not replay it either. A [stream](super#streams) has no limit.
+    /// stored without its body, so a retry gets 410. In Lambda the same applies to a response above Lambda's limit of
+    /// 6,291,556 bytes, as `lambda_http` encodes it, because the function could not replay it either. A
+    /// [stream](super#streams) has no limit.
     ///
     /// The limit of the [store](crate::store::Limits) applies as well, to the compressed response.
     pub fn max_response(mut self, bytes: usize) -> Self {
@@ -49,9 +50,9 @@ impl IdempotencyKeyLayer {
     /// [`GiveUpLayer`](super::GiveUpLayer).
     ///
     /// Requests that [wait](Self::wait_up_to) for another request and requests that pass through do not count. A replay
-    /// counts during its claim, if a permit is free. If none is, the layer reads the record instead, so that a replay is
-    /// not refused. The number of simultaneous reads is limited to the number of handlers, and further requests are refused
-    /// without a read. A request that has waited for its key also waits for a permit, within the time it may wait.
+    /// counts during its claim, if a permit is free. If no permit is free, the layer reads the record instead, so that a
+    /// replay is not refused. At most as many records are read simultaneously as handlers may run, and further requests are
+    /// refused without a read. A request that has waited for its key also waits for a permit, within the time it may wait.
     ///
     /// Clones of this layer and the services that it wraps share one limit.
     ///

@@ -26,10 +26,10 @@
 //! # #[cfg(not(feature = "http-lambda"))] fn main() {}
 //! ```
 //!
-//! Outside Lambda the service needs a name (`scope`), and the layer goes onto routes, not onto the router:
+//! Outside Lambda the service needs a name (`scope`), and the layer is applied to routes, not to the router:
 //!
 //! ```no_run
-//! Outside Lambda the service needs a name (`scope`), and the layer is applied to routes, not to the router:
+//! # #[cfg(feature = "axum")] {
 //! use axum::{Router, routing::post};
 //! use lambda_once::{Idempotency, MemoryStore, http::{IdempotencyKeyLayer, Caller}};
 //!
@@ -55,16 +55,17 @@
 //!
 //! # Refusals
 //!
-//! A refusal is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with the members `type`, `title`,
-//! `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, if the wait is known,
-//! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease (a long request renews it)
-//! and the margin for clocks. `Retry-After` stays at one or two seconds, since a running request usually ends much sooner. A
-//! `response_not_stored` has the status of the response as `response_status` and its `Location` as a header; under
-//! [`Results::Discard`](crate::Results::Discard) the status alone. A `key_reused` names in `differs` the parts in which the request
-//! differs from the first one with its key, an array of `method_and_path`, `query`, `headers` and `body`, if they are known.
+//! A refusal is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with the members `type`,
+//! `title`, `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, if the wait is known,
+//! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease (a long request
+//! renews it) and the margin for clocks. `Retry-After` stays at one or two seconds, because a running request usually ends
+//! much sooner. A `response_not_stored` has the status of the response as `response_status` and its `Location` as a header,
+//! or only the status under [`Results::Discard`](crate::Results::Discard). The `differs` member of a `key_reused` contains
+//! the parts in which the request differs from the first one with its key, an array of `method_and_path`, `query`,
+//! `headers` and `body`, if they are known.
 //!
-//! Programs should match the `code`. A code keeps its name and meaning in all versions 0.x and 1.x; new codes may be added. `type` is
-//! `about:blank`, and `title` the phrase of the status, unless the API documents its problem types
+//! Programs should match the `code`. A code keeps its name and meaning in all versions 0.x and 1.x. New codes may be added.
+//! `type` is `about:blank`, and `title` the phrase of the status, unless the API documents its problem types
 //! ([`problem_type_base`](IdempotencyKeyLayer::problem_type_base)).
 //!
 //! | `code` | status | retryable | when |
@@ -132,16 +133,17 @@
 //! are not known yet and do not count. Such a response is recorded as done, without its body.
 //!
 //! Status, headers, body and trailers are stored, except headers of one exchange: hop-by-hop and framing headers,
-//! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or
-//! its name is in [`store_headers`](IdempotencyKeyLayer::store_headers): any other value was chosen for the origin that asked first.
-//! A replay names the request that ran in `Original-Request`, if its [id](IdempotencyKeyLayer::request_id) is known.
+//! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value
+//! is `*` or its name is in [`store_headers`](IdempotencyKeyLayer::store_headers). Any other value was chosen for the
+//! origin of the first request. The `Original-Request` header of a replay contains the
+//! [id](IdempotencyKeyLayer::request_id) of the request that ran, if it is known.
 //!
 //! # Streams
 //!
-//! A body is passed to the client as it arrives, instead of being buffered, if
+//! The body of a response is passed to the client as it arrives, instead of being buffered, if
 //!
 //! 1. the response is `text/event-stream`, or marked as [`StreamResponse`]; or
-//! 2. its [`ResponseAction`] is `Release`, it is not one of gRPC, and its body is not complete at once.
+//! 2. its [`ResponseAction`] is `Release`, it is not a gRPC response, and its body is not complete immediately.
 //!
 //! The body is a part of the operation. It is read under the claim, and within the handler's time. When it has ended, the
 //! claim is settled before the client sees the end:

@@ -41,7 +41,7 @@ pub(super) struct Problem {
     cause: Option<String>,
 }
 
-/// Whether the same request may succeed later.
+/// Retry advice for the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retry {
     Never,
@@ -236,7 +236,7 @@ impl Problem {
         Self { detail, difference: mismatch.difference, ..Self::MISMATCH }
     }
 
-    /// Returns the parts in which the request differs from the one that the key was used with, as far as they are known.
+    /// Returns the known parts in which the request differs from the one that the key was used with.
     pub(super) const fn difference(&self) -> Difference {
         self.difference
     }

@@ -61,7 +61,7 @@ impl<B> ResponseBody<B> {
 }
 
 impl<B: Body<Data = Bytes>> ResponseBody<B> {
-    /// Buffers a body of up to `limit` bytes. A longer one yields what was buffered, followed by the rest.
+    /// Buffers a body of up to `limit` bytes. A longer body yields the buffered part, followed by the rest.
     pub(super) async fn read(body: B, limit: usize) -> Result<Self, B::Error> {
         Self::buffer(body, limit, true).await
     }

@@ -144,7 +144,7 @@ impl LayerSettings {
         }
     }
 
-    /// Returns the id by which the client or the front door knows a request.
+    /// Returns the id of a request that the client or the front door has assigned.
     fn request_id(&self, parts: &Parts) -> Option<HeaderValue> {
         let given = parts.headers.get(&self.request_id).filter(|id| (1..=MAX_REQUEST_ID).contains(&id.len()));
         given.cloned().or_else(|| HeaderValue::from_str(lambda::request_id(parts)?).ok())

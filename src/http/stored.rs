@@ -64,7 +64,7 @@ const NEVER_STORED: [HeaderName; 11] = [
 /// Names the request whose response is replayed.
 pub(super) const ORIGINAL_REQUEST: HeaderName = HeaderName::from_static("original-request");
 
-/// Headers of one exchange: time, session, trace, request ids, rate limits.
+/// Headers of one exchange, such as time, session, trace, request ids and rate limits.
 const OF_THE_EXCHANGE: [&str; 31] = [
     "age",
     "alt-svc",
@@ -140,7 +140,7 @@ pub(super) struct StoredForm {
     /// The status of the original response, if the body is not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     answered: Option<u16>,
-    /// Values may be any bytes; each byte is one character here.
+    /// The names and values. Values may be any bytes, and each byte is one character here.
     headers: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,

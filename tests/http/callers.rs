@@ -167,7 +167,7 @@ impl Shape {
     }
 }
 
-/// Sends an event to a handler that responds with `text`; returns status, body, and whether it is a replay.
+/// Sends an event to a handler that responds with `text`. Returns the status, the body, and whether it is a replay.
 pub(crate) async fn answered(once: &Idempotency, scope: Caller, event: &Value, text: String) -> (u16, String, bool) {
     let handler = tower::service_fn(move |_: Request<Body>| {
         let text = text.clone();

@@ -21,7 +21,7 @@ use crate::{
     support::collector::Collector,
 };
 
-/// The first run never ends; later runs respond.
+/// The first run never ends. Later runs respond.
 async fn hanging_once(run: u32, request: Request<Full<Bytes>>) -> Response<Full<Bytes>> {
     if run == 1 {
         future::pending::<()>().await;

@@ -38,7 +38,7 @@ impl Entry {
     }
 }
 
-/// The group's side of a stream: acknowledges entries, or moves them to the dead-letter stream.
+/// The group's side of a stream, which acknowledges entries or moves them to the dead-letter stream.
 #[derive(Clone)]
 pub(crate) struct Group {
     connection: ConnectionManager,

@@ -164,7 +164,7 @@ impl Operation {
                     }
                     (answer.text(), answer.asked_pause())
                 }
-                // The service may have received the request; the key makes it safe to send it again.
+                // The service may have received the request. The key makes it safe to send it again.
                 Err(error) => {
                     let is_sent = !error.downcast_ref().is_some_and(hyper_util::client::legacy::Error::is_connect);
                     if is_sent && effect == Effect::None {

@@ -38,7 +38,7 @@ use tower_http::cors::{Any, CorsLayer};
 use tracing::{info, warn};
 use uuid::Uuid;
 
-/// The merchant of each bearer token. A table is enough for an example; a real service verifies tokens.
+/// The merchant of each bearer token. A table is enough for an example, but a real service verifies tokens.
 const TOKENS: [(&str, Merchant); 2] = [("token-of-alice", Merchant("alice")), ("token-of-bob", Merchant("bob"))];
 
 /// The authenticated caller.

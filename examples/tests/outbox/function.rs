@@ -1,4 +1,4 @@
-//! Runs a function's binary as Lambda does: the test is its Runtime API.
+//! Runs a function's binary as Lambda does. The test is the function's Runtime API.
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
 
 use std::{

@@ -99,7 +99,7 @@ impl Payments {
         self.send(Method::GET, token, &[], "").await.json().as_array().unwrap().clone()
     }
 
-    /// Reads the log up to a line with this text, and returns what it read.
+    /// Reads the log up to a line with this text, and returns the lines.
     pub async fn logged(&mut self, text: &str) -> String {
         let mut read = String::new();
         while let Some(line) = self.log.next_line().await.unwrap() {

@@ -20,7 +20,7 @@ async fn ship(order: Order) -> Result<String, Failure> {
     Ok(format!("shipped {}", order.id))
 }
 
-/// Logs from *info* on; traces have the library's spans at *debug* as well.
+/// Logs from *info* on. Traces have the library's spans at *debug* as well.
 fn telemetry(exporter: SpanExporter) -> (SdkTracerProvider, impl Subscriber + Send + Sync) {
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).build();
     let traced = Targets::new().with_default(LevelFilter::INFO).with_target("lambda_once", LevelFilter::DEBUG);
