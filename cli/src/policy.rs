@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use crate::{args::Role, spec::Table, table::LISTING_INDEX};
 
-/// For claims and settles, one key per request, and for amendments.
+/// Actions for claims and settles, one key per request, and for amendments.
 const RECORDS: [&str; 3] = ["dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:GetItem"];
-/// For requests with several keys.
+/// Actions for requests with several keys.
 const BATCHES: [&str; 4] =
     ["dynamodb:PartiQLInsert", "dynamodb:PartiQLSelect", "dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"];
 const ORDERED: [&str; 2] = ["dynamodb:PutItem", "dynamodb:ConditionCheckItem"];

@@ -48,7 +48,7 @@ pub(super) enum NotAdmitted<E> {
 /// The limit of [`max_in_flight`](super::IdempotencyKeyLayer::max_in_flight).
 #[derive(Clone)]
 pub(super) struct Permits {
-    /// To claim an operation and run its handler.
+    /// Permits to claim an operation and run its handler.
     handlers: Arc<Semaphore>,
     /// Permits to read a record without a permit to run, as many as handlers may run.
     reads: Arc<Semaphore>,
@@ -64,11 +64,11 @@ impl Permits {
 /// The limit of a request's wait for a place.
 #[derive(Clone, Copy)]
 enum Patience {
-    /// The time of one read of its record.
+    /// Waits for one read of the record.
     OneRead,
-    /// Until this time, with repeated reads of the record.
+    /// Waits until this time, and reads the record repeatedly.
     Until(Timestamp),
-    /// Until the client disconnects, with repeated reads of the record.
+    /// Waits until the client disconnects, and reads the record repeatedly.
     Client,
 }
 

@@ -123,9 +123,9 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Selects the key from the body or another header instead. For webhooks, whose senders do not send `Idempotency-Key`:
-    /// `Key::pointer("/id")` for Stripe's events, `Key::header("x-github-delivery")` for GitHub's. Their bodies may differ
-    /// between deliveries: see [`fingerprint`](Self::fingerprint).
+    /// Selects the key from the body or another header instead. For webhooks, whose senders do not send `Idempotency-Key`,
+    /// for example `Key::pointer("/id")` for Stripe's events or `Key::header("x-github-delivery")` for GitHub's. Their
+    /// bodies may differ between deliveries (see [`fingerprint`](Self::fingerprint)).
     pub fn key(mut self, key: Key) -> Self {
         self.settings.key = KeySource::Request(key);
         self
@@ -162,7 +162,8 @@ impl IdempotencyKeyLayer {
     /// Compares these request headers as well. A request with the same key and a different value of one of them is refused
     /// with 422. By default no header is compared.
     ///
-    /// For example `If-Match` of a PATCH, if a client must not get the response to an update of another version:
+    /// For example, compare `If-Match` of a PATCH if a client must not get the response to an update of a different
+    /// version:
     ///
     /// ```
     /// use http::header::IF_MATCH;
@@ -360,10 +361,10 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Sets how long a request waits for another one with its key before it is refused with 409, or with 503 if the key becomes
-    /// free but all permits of [`max_in_flight`](Self::max_in_flight) are in use. The time counts from the end of the request's
-    /// body, so it includes a wait in a queue inside the layer. Behind API Gateway, which times out after 29 or 30 seconds, the
-    /// wait is at most 28 seconds.
+    /// Sets how long a request waits for another request with its key before it is refused with 409, or with 503 if the key
+    /// becomes free but all permits of [`max_in_flight`](Self::max_in_flight) are in use. The time counts from the end of
+    /// the request's body, so it includes a wait in a queue inside the layer. Behind API Gateway, which times out after 29
+    /// or 30 seconds, the wait is at most 28 seconds.
     pub fn wait_up_to(mut self, time: Duration) -> Self {
         self.settings.wait_up_to = time;
         self

@@ -45,7 +45,7 @@ pub(super) struct Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retry {
     Never,
-    /// At any time.
+    /// At any time, without a suggested pause.
     Possible,
     /// After a pause of unknown length.
     Soon,

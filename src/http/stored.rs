@@ -144,7 +144,7 @@ pub(super) struct StoredForm {
     headers: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
-    /// For bodies that are not UTF-8.
+    /// The body, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -32,7 +32,7 @@ shapes! {
     RestNone,
     /// A Lambda authorizer, whose policy has a `principalId`.
     RestLambda,
-    /// The same, with a context field that is called `claims` and is text.
+    /// A Lambda authorizer with a `principalId` and a context field that is called `claims` and is text.
     RestLambdaWithClaims,
     RestCognito,
     RestIam,

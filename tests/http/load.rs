@@ -87,7 +87,7 @@ impl Client {
         Box::pin(self.sender.send_request(request))
     }
 
-    /// The same, and resets its stream as soon as the server has it.
+    /// Sends a request with this key, and resets its stream as soon as the server has it.
     async fn reset(&mut self, key: usize, watch: &Watch) {
         let arrivals = watch.arrivals() + 1;
         let mut response = self.send(key).await;

@@ -198,7 +198,7 @@ async fn outside_the_layer_a_timeout_ends_the_wait_and_not_the_work() {
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
-/// In the wrong order, the handler was dropped, and its effect is unknown.
+/// In the wrong order, the handler is dropped, and its effect is unknown.
 #[tokio::test(start_paused = true)]
 async fn within_the_layer_a_timeout_keeps_the_key_until_the_lease_ends() {
     for status in [StatusCode::REQUEST_TIMEOUT, StatusCode::GATEWAY_TIMEOUT] {

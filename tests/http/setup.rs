@@ -83,7 +83,7 @@ impl App {
         Self::around(engine, layer, handler, |handler| handler)
     }
 
-    /// Like `new`, with a service around the handler, inside the layer.
+    /// Like `with`, with a service around the handler, inside the layer.
     pub(crate) fn around<H, F, S>(
         engine: impl FnOnce(Builder) -> Builder,
         layer: impl FnOnce(IdempotencyKeyLayer) -> IdempotencyKeyLayer,

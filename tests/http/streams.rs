@@ -125,7 +125,7 @@ fn stays(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
     layer
 }
 
-/// In its own task, as outside Lambda, and driven by the body, as in Lambda.
+/// Both ways to run a stream: in its own task, as outside Lambda, and driven by the body, as in Lambda.
 const MODES: [fn(IdempotencyKeyLayer) -> IdempotencyKeyLayer; 2] = [stays, |layer| layer.run_to_completion(false)];
 
 #[tokio::test(start_paused = true)]

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::service::Service;
 use crate::support::{dynamodb_at, network::Proxy};
 
-/// The same in every attempt of a call.
+/// The header with an id that is the same in every attempt of a call.
 const INVOCATION: &str = "amz-sdk-invocation-id";
 
 /// Turns a problem into an exception of DynamoDB's, whose name decides whether the SDK retries.
