@@ -1,22 +1,22 @@
-//! What an operator may do with a record, and what it risks.
+//! The actions that an operator may take on a record, and their risks.
 
 use lambda_once::record::{KeyHash, Record};
 use serde::Serialize;
 
 use crate::state::State;
 
-/// Something that may be done.
+/// An action that may be taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Advice {
     /// The command.
     pub(crate) command: String,
-    /// What it does.
+    /// The effect of the command.
     pub(crate) effect: String,
-    /// What it risks.
+    /// The risk of the command.
     pub(crate) risk: String,
 }
 
-/// What may be done with this record, the safest first.
+/// Returns the actions that may be taken on this record, the safest first.
 pub(crate) fn of(state: State, record: &Record, hash: KeyHash) -> Vec<Advice> {
     let advice = |command: &str, effect: &str, risk: &str| Advice {
         command: format!("lambda-once {}", command.replace("ID", &hash.to_hex())),

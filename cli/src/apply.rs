@@ -34,7 +34,7 @@ pub(crate) struct Made {
     gone: usize,
     unchanged: usize,
     failed: usize,
-    /// Not tried, since all of a batch had failed, or after an interrupt.
+    /// Not attempted, because a whole batch had failed, or after an interrupt.
     left: usize,
 }
 
@@ -70,12 +70,12 @@ impl fmt::Display for Made {
     }
 }
 
-/// Makes the changes, at most `rate` a second. It stops between two batches if all of one failed, or at an interrupt (Ctrl-C), so that
-/// no change is without its audit line.
+/// Makes the changes, at most `rate` per second. It stops between two batches if a whole batch failed, or at an interrupt
+/// (Ctrl-C), so that every change has its audit line.
 ///
 /// # Errors
 ///
-/// An audit line that cannot be written. Nothing is changed after that.
+/// Returns an error if an audit line cannot be written. Nothing is changed after that.
 pub(crate) async fn apply(
     store: &dyn Records,
     action: &Action,

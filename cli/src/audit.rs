@@ -17,17 +17,17 @@ use crate::{time::instant, view::View};
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
     Changed,
-    /// There is no record any more.
+    /// The record no longer exists.
     Gone,
-    /// Somebody else has changed the record.
+    /// The record was changed by another writer.
     Unchanged,
     /// The store refused it.
     Failed,
-    /// The store did not answer: it may have been made.
+    /// The store did not respond, so the change may have been made.
     Unknown,
 }
 
-/// An audit line. It has neither keys nor labels nor results.
+/// An audit line, which contains no keys, labels or results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line<'a> {
     at: String,
@@ -44,7 +44,7 @@ pub(crate) struct Line<'a> {
     after: Option<Option<View<'a>>>,
 }
 
-/// A change, as its line has it.
+/// A change, in the format of its audit line.
 #[derive(Debug)]
 pub(crate) struct Entry<'a> {
     pub(crate) at: Timestamp,
@@ -53,7 +53,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) outcome: Outcome,
     pub(crate) error: Option<String>,
     pub(crate) before: View<'a>,
-    /// `None` if it is not known.
+    /// `None` if it is unknown.
     pub(crate) after: Option<Option<View<'a>>>,
 }
 
@@ -67,11 +67,11 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Opens the file, to append to it.
+    /// Opens the file for appending.
     ///
     /// # Errors
     ///
-    /// A file that cannot be opened.
+    /// Returns an error if the file cannot be opened.
     pub(crate) fn open(file: Option<&Path>, store: String) -> Result<Self> {
         let open = |path: &Path| {
             let opened = OpenOptions::new().append(true).create(true).open(path);
@@ -85,7 +85,7 @@ impl Audit {
     ///
     /// # Errors
     ///
-    /// Those of the file, or of standard error.
+    /// Returns the errors of the file, or of standard error.
     pub(crate) fn write(&mut self, entry: Entry<'_>) -> Result<()> {
         let line = Line {
             at: instant(entry.at),
@@ -108,7 +108,7 @@ impl Audit {
     }
 }
 
-/// Who runs the tool, as the environment says.
+/// Returns the user who runs the tool, from the environment.
 fn user(variable: impl Fn(&str) -> Option<String>) -> String {
     let names = ["SUDO_USER", "USER", "LOGNAME", "USERNAME"];
     names.into_iter().filter_map(variable).find(|name| !name.is_empty()).unwrap_or_else(|| "unknown".to_owned())

@@ -1,4 +1,4 @@
-//! `release`, `forget`, `settle` and `redact`: which records they change, and how.
+//! The commands `release`, `forget`, `settle` and `redact`, which change records.
 
 use std::{
     io::{self, BufRead, IsTerminal, Write},
@@ -31,7 +31,7 @@ use crate::{
 };
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// As long as the library keeps outcomes of messages.
+/// The library's retention of message outcomes.
 const DEFAULT_RETENTION: Duration = Duration::from_secs(15 * DAY.as_secs());
 
 /// A change to one record.
@@ -39,18 +39,18 @@ const DEFAULT_RETENTION: Duration = Duration::from_secs(15 * DAY.as_secs());
 pub(crate) struct Planned {
     pub(crate) record: Record,
     pub(crate) request: AmendRequest,
-    /// The record as it will be; `None` if it will be deleted.
+    /// The record after the change, or `None` if it will be deleted.
     pub(crate) after: Option<Record>,
 }
 
-/// What a command does to each record.
+/// The effect of a command on each record.
 #[derive(Clone, Debug)]
 pub(crate) struct Action {
     pub(crate) name: &'static str,
     amendment: Amendment,
     /// The outcome of a settle, for the question.
     outcome: &'static str,
-    /// Whether the retention of a settle is that of the record.
+    /// Whether a settle keeps the record's retention.
     keeps_retention: bool,
 }
 
@@ -159,7 +159,7 @@ async fn run(action: Action, which: Which, state: State, how: &How, settings: &S
     Ok(if made.are_all_changed() { ending } else { Ending::Partly })
 }
 
-/// The records that a command concerns, as they are now.
+/// Returns the records that a command concerns, in their current state.
 async fn find(
     store: &dyn Records,
     which: Which,
@@ -185,7 +185,7 @@ async fn find(
     Ok(selected.records.into_iter().map(|found| (found.key, Some(found.record))).collect())
 }
 
-/// The change to a record, by the library's rules, or why there is none.
+/// Returns the change to a record, by the library's rules, or the reason that there is none.
 fn plan(
     action: &Action,
     hash: KeyHash,
@@ -195,7 +195,7 @@ fn plan(
 ) -> Result<Planned, String> {
     let record = record.ok_or("there is no record")?;
     let request = AmendRequest { skew_margin: margin, ..AmendRequest::new(hash, &record, action.for_record(&record)) };
-    // Without the mark of an entity, which decides nothing here.
+    // Without the entity's order marker, which has no influence here.
     match ordering::amend(Some(&record), None, &request, now) {
         Ok((RecordChange::Put(after), _, _)) => Ok(Planned { record, request, after: Some(*after) }),
         Ok((RecordChange::Delete, _, _)) => Ok(Planned { record, request, after: None }),
@@ -212,7 +212,7 @@ fn counted(count: usize) -> String {
     if count == 1 { "1 operation".to_owned() } else { format!("{count} operations") }
 }
 
-/// Asks on the terminal.
+/// Asks for confirmation on the terminal.
 fn is_confirmed(table: &str, action: &Action, count: usize, settings: &Settings) -> Result<bool> {
     ensure!(io::stdin().is_terminal(), "there is no terminal to confirm on: give --yes, after a look at --dry-run");
     eprint!("{table}{} {} in {}{}? [y/N] ", action.name, counted(count), settings.store, action.outcome);

@@ -1,4 +1,4 @@
-//! Explains a record in words. All of it follows from the record and the time.
+//! Explains a record in words, which depend only on the record and the time.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use crate::{
     time::relative,
 };
 
-/// What an operator wants to know of an operation.
+/// The state of an operation, explained for an operator.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Explanation {
-    /// What happened.
+    /// The events so far.
     pub(crate) happened: String,
-    /// Who holds the claim.
+    /// The holder of the claim.
     pub(crate) holder: String,
-    /// Until when this lasts.
+    /// The end of this state.
     pub(crate) until: String,
-    /// What a retry gets.
+    /// The result that a retry gets.
     pub(crate) retry: String,
-    /// What may be done.
+    /// The actions that may be taken.
     pub(crate) advice: Vec<Advice>,
 }
 
-/// Explains the record of this hash, or that there is none, at a time.
+/// Explains the record of this hash, or its absence, at a time.
 pub(crate) fn explain(hash: KeyHash, record: Option<&Record>, margin: Duration, now: Timestamp) -> Explanation {
     let state = State::of(record, margin, now);
     let Some(record) = record.filter(|_| state != State::Absent) else { return absent(record, now) };
@@ -93,7 +93,7 @@ fn happened(state: State, record: &Record, now: Timestamp) -> String {
     }
 }
 
-/// The last claim.
+/// Describes the last claim.
 fn claimed(record: &Record, now: Timestamp) -> String {
     let at = record.claimed_at.map_or(String::new(), |at| format!(" at {}", relative(at, now)));
     match record.attempt {
@@ -102,7 +102,7 @@ fn claimed(record: &Record, now: Timestamp) -> String {
     }
 }
 
-/// The end of a lease that has passed. A claim that was handed back has none.
+/// Describes the end of a lease that has passed. The lease of a claim that was handed back has no end.
 fn ended(record: &Record, now: Timestamp) -> String {
     let lease = record.lease_until.filter(|until| *until > Timestamp::EPOCH);
     lease.map_or(String::new(), |until| format!(" at {}", relative(until, now)))

@@ -1,4 +1,5 @@
-//! The expectations are those of docs/how-it-works.md, docs/internals/failures.md and the documentation of `Amendment`.
+//! Tests of the explanations. The expectations are from docs/how-it-works.md, docs/internals/failures.md and the
+//! documentation of `Amendment`.
 
 use lambda_once::record::{EncodedData, Fingerprint, Owner, StoredResult};
 
@@ -34,7 +35,7 @@ fn settled(status: Status, result: StoredResult) -> Record {
     Record { settled_at: Some(ago(590)), result, ..Record { status, ..claimed() } }
 }
 
-/// The subcommands that are advised.
+/// Returns the subcommands that are advised.
 fn commands(explanation: &Explanation) -> Vec<&str> {
     let words = |advice: &'_ Advice| advice.command.split(' ').nth(1).map(str::len).unwrap_or_default();
     let start = "lambda-once ".len();
@@ -63,7 +64,7 @@ fn an_expired_record_counts_as_absent() {
     assert!(explanation.advice.is_empty());
 }
 
-/// A claim that stands is never amended (O3), and is reported until it has lapsed.
+/// A claim that is held is never amended (O3), and is reported until it has lapsed.
 #[test]
 fn a_running_operation_is_left_alone() {
     let explanation = explained(&Record { lease_until: Some(NOW.after(Duration::from_secs(20))), ..claimed() });
@@ -110,7 +111,7 @@ fn a_released_claim_that_took_over_leaves_the_doubt() {
     assert_eq!(commands(&explanation), ["settle", "settle", "release", "forget"]);
 }
 
-/// A release lets it be taken over once, under every policy, and the run is told.
+/// A release lets the operation be taken over once, under every policy, and the run is notified.
 #[test]
 fn a_released_operation_runs_next() {
     let explanation = explained(&Record { released: Some(2), ..claimed() });

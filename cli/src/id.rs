@@ -5,12 +5,12 @@ use lambda_once::record::KeyHash;
 
 const DIGITS: usize = 64;
 
-/// Reads the id of a record: its hash, as logs and lists have it, or the name that a store gives it: `once#HASH` in DynamoDB,
-/// `once:{HASH}HASH` in Redis, `\xHASH` in PostgreSQL.
+/// Reads the id of a record. This is its hash, as in logs and lists, or the name that a store gives it: `once#HASH` in
+/// DynamoDB, `once:{HASH}HASH` in Redis, `\xHASH` in PostgreSQL.
 ///
 /// # Errors
 ///
-/// A text that does not end with 64 hexadecimal digits.
+/// Returns an error if the text does not end with 64 hexadecimal digits.
 pub(crate) fn parse(id: &str) -> Result<KeyHash> {
     let digits = id.replace(['{', '}'], "").to_ascii_lowercase();
     let hash = digits.len().checked_sub(DIGITS).and_then(|start| digits.get(start..)).and_then(KeyHash::from_hex);

@@ -18,7 +18,7 @@ use crate::{
     view::View,
 };
 
-/// What fits on a few screens. A JSON list has all.
+/// A number of records that fits on a few screens. A JSON list is not limited by default.
 const DEFAULT_LIMIT: u64 = 100;
 
 pub(crate) async fn run(list: List, settings: &Settings) -> Result<Ending> {
@@ -41,7 +41,7 @@ pub(crate) async fn run(list: List, settings: &Settings) -> Result<Ending> {
     Ok(Ending::Done)
 }
 
-/// A table of records, with a heading.
+/// Returns a table of records, with a heading.
 pub(crate) fn table<'a>(
     records: impl Iterator<Item = (KeyHash, &'a Record)>,
     settings: &Settings,

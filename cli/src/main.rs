@@ -1,4 +1,4 @@
-//! The operator's tool: shows, lists and repairs the records of operations.
+//! The operator's tool, which shows, lists and repairs the records of operations.
 
 mod advice;
 mod apply;
@@ -31,7 +31,7 @@ use args::{Cli, Command};
 use output::Ending;
 use settings::Settings;
 
-/// Wrong usage or settings, or the store could not be reached; clap's own code for wrong usage.
+/// Wrong usage or settings, or the store could not be reached. clap uses the same code for wrong usage.
 const FAILED: u8 = 2;
 
 #[tokio::main(flavor = "current_thread")]

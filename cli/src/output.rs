@@ -1,4 +1,4 @@
-//! Standard output, and how a command ends.
+//! Standard output, and the exit status of a command.
 
 use std::{
     io::{self, Write},
@@ -8,9 +8,9 @@ use std::{
 /// The end of a command without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// All is as it was asked for.
+    /// Everything was done as requested.
     Done,
-    /// Something was not: no such record, changed meanwhile, not applicable.
+    /// Something was not done: no such record, changed meanwhile, or not applicable.
     Partly,
 }
 
@@ -23,11 +23,11 @@ impl From<Ending> for ExitCode {
     }
 }
 
-/// Prints text that ends with a line break. A reader that has gone, such as `head`, is no error.
+/// Prints text that ends with a line break. A reader that has exited, such as `head`, is not an error.
 ///
 /// # Errors
 ///
-/// Those of standard output.
+/// Returns the errors of standard output.
 pub(crate) fn text(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -40,7 +40,7 @@ pub(crate) fn text(text: &str) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// As of [`text`].
+/// Returns the errors of [`text`].
 pub(crate) fn line(line: &str) -> io::Result<()> {
     text(&format!("{line}\n"))
 }

@@ -1,19 +1,19 @@
-//! IAM policies for a table, as docs/dynamodb.md has them.
+//! IAM policies for a table, as in docs/dynamodb.md.
 
 use serde_json::{Value, json};
 
 use crate::{args::Role, spec::Table, table::LISTING_INDEX};
 
-/// For claims and settles, one key a request, and for amendments.
+/// Actions for claims and settles, one key per request, and for amendments.
 const RECORDS: [&str; 3] = ["dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:GetItem"];
-/// For several keys in one request.
+/// Actions for requests with several keys.
 const BATCHES: [&str; 4] =
     ["dynamodb:PartiQLInsert", "dynamodb:PartiQLSelect", "dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"];
 const ORDERED: [&str; 2] = ["dynamodb:PutItem", "dynamodb:ConditionCheckItem"];
 const READS: [&str; 2] = ["dynamodb:GetItem", "dynamodb:PartiQLSelect"];
 const TABLE: [&str; 3] = ["dynamodb:Scan", "dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive"];
 
-/// The policy of a role on a table in an account.
+/// Returns the policy of a role on a table in an account.
 pub(crate) fn policy(role: Role, table: &Table, account: &str, ordered: bool) -> Value {
     let arn = format!("arn:aws:dynamodb:{}:{account}:table/{}", table.region.as_deref().unwrap_or("*"), table.name);
     let mut actions = match role {

@@ -7,18 +7,18 @@ use lambda_once::record::{StoredData, StoredResult};
 use miniz_oxide::{deflate::compress_to_vec, inflate::decompress_to_vec_with_limit};
 use serde::de::IgnoredAny;
 
-/// As the library: larger results are compressed, and those over the second limit are not.
+/// As in the library. Larger results are compressed, and results over the second limit are not.
 const COMPRESS_ABOVE: usize = 4_096;
 const MAX_COMPRESSED: usize = 1024 * 1024;
 const COMPRESSION_LEVEL: u8 = 6;
-/// The most that a stored result grows to.
+/// The maximum size of a decompressed result, in bytes.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// The JSON text of a stored result, or why there is none.
+/// Returns the JSON text of a stored result, or the reason that there is none.
 ///
 /// # Errors
 ///
-/// Data that is damaged.
+/// Returns an error if the data is damaged.
 pub(crate) fn text(result: &StoredResult) -> Result<Result<String, String>> {
     Ok(match &result.data {
         Some(StoredData::Json(text)) => Ok(text.clone()),
@@ -33,11 +33,11 @@ pub(crate) fn text(result: &StoredResult) -> Result<Result<String, String>> {
     })
 }
 
-/// The result to record, from a file of JSON, or from standard input for `-`.
+/// Reads the result to record from a JSON file, or from standard input for `-`.
 ///
 /// # Errors
 ///
-/// A file that cannot be read, is no JSON, or is larger than the store takes.
+/// Returns an error if the file cannot be read, is not JSON, or is larger than the store accepts.
 pub(crate) fn from_file(path: &Path, limit: usize) -> Result<StoredResult> {
     let text = if path == Path::new("-") {
         let mut text = String::new();
@@ -50,7 +50,7 @@ pub(crate) fn from_file(path: &Path, limit: usize) -> Result<StoredResult> {
 }
 
 fn from_text(text: &str, limit: usize) -> Result<StoredResult> {
-    // Its error has a place, and quotes nothing.
+    // Its error contains a position, and does not quote the content.
     serde_json::from_str::<IgnoredAny>(text).context("it is not JSON")?;
     let data = if text.len() > COMPRESS_ABOVE && text.len() <= MAX_COMPRESSED {
         let deflated = compress_to_vec(text.as_bytes(), COMPRESSION_LEVEL);
@@ -62,7 +62,7 @@ fn from_text(text: &str, limit: usize) -> Result<StoredResult> {
     Ok(StoredResult::of(data))
 }
 
-/// The result of a permanent failure, as the library stores it.
+/// Returns the result of a permanent failure, as the library stores it.
 pub(crate) fn failure(text: &str) -> StoredResult {
     StoredResult::of(StoredData::Json(serde_json::json!({ "error": text }).to_string()))
 }

@@ -1,4 +1,4 @@
-//! Lists, over all of their pages.
+//! Lists that span all pages.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     store::Records,
 };
 
-/// The records in a list, and whether it ends before the store's does.
+/// The records in a list, and whether the store has more.
 #[derive(Debug)]
 pub(crate) struct Selected {
     pub(crate) records: Vec<ListedRecord>,
@@ -25,7 +25,7 @@ pub(crate) struct Selected {
 ///
 /// # Errors
 ///
-/// Those of the store, and a state that no store lists.
+/// Returns the errors of the store, or an error for a state that no store lists.
 pub(crate) async fn select(
     store: &dyn Records,
     wanted: State,
@@ -47,7 +47,7 @@ pub(crate) async fn select(
         let now = SystemClock.now();
         for found in page.records {
             let has_label = filter.label.is_none() || filter.label.as_deref() == found.record.label.as_deref();
-            // The store's list of what is in progress has also what has lapsed.
+            // The store's list of operations in progress also contains lapsed ones.
             let is_running = !matches!(
                 state::State::of(Some(&found.record), margin, now),
                 state::State::Abandoned | state::State::HandedBack | state::State::Released

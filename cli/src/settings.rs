@@ -1,4 +1,4 @@
-//! Settings: from the command line, then from a file, then from the environment.
+//! Settings from the command line, from a file, and from the environment, in this order of precedence.
 
 use std::{path::Path, time::Duration};
 
@@ -14,7 +14,7 @@ const READ_ONLY_VARIABLE: &str = "LAMBDA_ONCE_READ_ONLY";
 pub(crate) struct Settings {
     pub(crate) store: Spec,
     pub(crate) prefix: Option<String>,
-    /// `None` if nothing names it.
+    /// `None` if no source sets it.
     pub(crate) scope: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) tenant: Option<String>,
@@ -40,7 +40,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// A file that cannot be read, or no store, or several.
+    /// Returns an error if a file cannot be read, or if there is no store, or more than one.
     pub(crate) fn load(options: Options) -> Result<Self> {
         let file = match &options.config {
             Some(path) => read(path)?,
@@ -70,11 +70,11 @@ impl Settings {
         })
     }
 
-    /// The scope, for the hash of a key.
+    /// Returns the scope, for the hash of a key.
     ///
     /// # Errors
     ///
-    /// If nothing names it: a guess would look up another function's records, or none.
+    /// Returns an error if no scope is set, because a guess would look up another function's records, or none.
     pub(crate) fn scope(&self) -> Result<&str> {
         self.scope.as_deref().with_context(|| {
             format!(
@@ -86,7 +86,7 @@ impl Settings {
 
     /// # Errors
     ///
-    /// If nothing may be changed.
+    /// Returns an error if changes are not permitted.
     pub(crate) fn check_changes(&self) -> Result<()> {
         ensure!(
             !self.is_read_only,
@@ -102,7 +102,7 @@ fn read(path: &Path) -> Result<File> {
     toml::from_str(&text).map_err(|error| anyhow::anyhow!("{}: {}", path.display(), error.message()))
 }
 
-/// The store of a function with these variables.
+/// Returns the store of a function with these variables.
 fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Spec> {
     let table = variable("IDEMPOTENCY_TABLE").map(|table| format!("dynamodb://{table}"));
     let found: Vec<_> = [table, variable("REDIS_URL"), variable("POSTGRES_URL")].into_iter().flatten().collect();

@@ -32,7 +32,7 @@ struct Json<'a> {
     stored_result: Option<serde_json::Value>,
 }
 
-/// What is known without a record.
+/// The JSON output if there is no record.
 #[derive(Serialize)]
 struct Absent {
     id: String,
@@ -53,7 +53,7 @@ pub(crate) async fn run(show: Show, settings: &Settings) -> Result<Ending> {
     if show.json {
         let record = record.as_ref().map(|record| View::of(hash, record, settings.margin, now));
         let absent = record.is_none().then(|| Absent { id: hash.to_hex(), state: state.as_str() });
-        // What is not JSON to this parser is shown as text.
+        // Data that this parser does not accept as JSON is shown as text.
         let stored_result = stored.and_then(Result::ok).map(|text| serde_json::from_str(&text).unwrap_or(text.into()));
         output::line(&serde_json::to_string(&Json { record, absent, explanation: &explanation, stored_result })?)?;
     } else {

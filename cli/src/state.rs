@@ -13,7 +13,7 @@ use lambda_once::{
 pub(crate) enum State {
     /// There is no record, or it has expired.
     Absent,
-    /// A claim stands.
+    /// A claim is held.
     Running,
     /// A claim of another library, which has no lease.
     Foreign,
@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    /// The word for it.
+    /// Returns the name of the state.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Absent => "absent",

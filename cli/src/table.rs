@@ -1,4 +1,4 @@
-//! `lambda-once table`: checks the table in DynamoDB.
+//! `lambda-once table`, which checks the table in DynamoDB.
 
 use anyhow::{Context, Result, bail};
 use aws_sdk_dynamodb::{
@@ -84,7 +84,7 @@ fn findings(table: &Table, description: &TableDescription, ttl: Option<&TimeToLi
     findings
 }
 
-/// The parts of a key, with the types of their attributes.
+/// Returns the parts of a key, with the types of their attributes.
 fn schema(
     elements: &[KeySchemaElement],
     description: &TableDescription,

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-/// The width of what is wrapped.
+/// The width of wrapped text.
 const WIDTH: usize = 100;
 
-/// Text from a record, without control characters: a client may have chosen it.
+/// Returns text from a record, without control characters, because a client may have chosen it.
 pub(crate) fn plain(text: &str) -> String {
     let is_hidden = |c: char| {
         c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -21,7 +21,7 @@ pub(crate) fn plain(text: &str) -> String {
     })
 }
 
-/// The text in lines of at most 100 characters, each after the first with this indentation, which the first is to have already.
+/// Wraps the text at 100 characters, and indents each line after the first. The first line must already be indented.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     let (mut out, mut column) = (String::new(), indent);
     for word in text.split(' ') {
@@ -40,7 +40,7 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     out
 }
 
-/// Rows in columns, two spaces apart.
+/// Returns rows in columns, two spaces apart.
 pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths: [usize; N] = std::array::from_fn(width);

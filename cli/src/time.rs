@@ -1,4 +1,4 @@
-//! Times and durations, as people write and read them.
+//! Times and durations in human-readable form.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const DAY: u64 = 24 * HOUR;
 ///
 /// # Errors
 ///
-/// Anything else.
+/// Returns an error for any other text.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let unit = text.chars().last().and_then(|unit| match unit {
         's' => Some(1),
@@ -27,14 +27,14 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "write a number and s, m, h or d, such as 10m".to_owned())
 }
 
-/// A time in UTC, to the second: `2026-11-25T10:12:04Z`.
+/// Formats a time in UTC, to the second: `2026-11-25T10:12:04Z`.
 pub(crate) fn instant(time: Timestamp) -> String {
     let seconds = i64::try_from(time.seconds_rounded_down()).unwrap_or(i64::MAX);
-    // Beyond the year 9999 there is no such text.
+    // Times beyond the year 9999 have no such text.
     DateTime::from_secs(seconds).fmt(DateTimeFormat::DateTime).unwrap_or_else(|_| format!("{seconds} s since 1970"))
 }
 
-/// A duration in its largest unit of which it has at least two, rounded down: `119 s`, `2 min`, `47 h`, `2 days`.
+/// Formats a duration in the largest unit of which it has at least two, rounded down: `119 s`, `2 min`, `47 h`, `2 days`.
 pub(crate) fn span(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
@@ -45,7 +45,7 @@ pub(crate) fn span(duration: Duration) -> String {
     }
 }
 
-/// A time, and how far it is from now.
+/// Formats a time, and its distance from now.
 pub(crate) fn relative(time: Timestamp, now: Timestamp) -> String {
     let distance =
         if time > now { format!("in {}", span(time.since(now))) } else { format!("{} ago", span(now.since(time))) };

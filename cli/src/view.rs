@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::{state::State, time::instant};
 
-/// What a record says, without its result. Times are in UTC.
+/// The content of a record, without its result. Times are in UTC.
 #[derive(Debug, Serialize)]
 pub(crate) struct View<'a> {
     id: String,
@@ -56,13 +56,13 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The same without the application's text, for audit lines, and without the data, so that lists and reads agree.
+    /// Returns the view without the label, for audit lines.
     pub(crate) fn for_audit(self) -> Self {
         Self { label: None, ..self }
     }
 }
 
-/// Whether there is a result. Lists do not have the data.
+/// Returns whether there is a result. Lists do not contain the data.
 fn result(record: &Record) -> Option<&'static str> {
     match &record.result.data {
         Some(StoredData::Encoded(_)) => Some("encoded"),

@@ -27,8 +27,8 @@ fn key(request: &str) -> &str {
     request.lines().find_map(|line| line.strip_prefix("idempotency-key: ")).unwrap()
 }
 
-/// Runs the client against these responses, one per connection; an empty one closes the connection. Asserts that all requests
-/// have the same key. Returns the client's output and the number of its requests.
+/// Runs the client against these responses, one per connection. An empty response closes the connection. Asserts that all
+/// requests have the same key. Returns the client's output and the number of its requests.
 async fn run(answers: &[&str], environment: &[(&str, &str)]) -> (Output, usize) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -119,7 +119,7 @@ async fn what_stays_as_it_is_is_not_asked_again() {
     }
 }
 
-/// The last response of each row ends the client, and says nothing of the attempt before.
+/// The last response of each row ends the client, and does not reveal the result of the attempt before.
 #[tokio::test]
 async fn a_refusal_does_not_hide_that_an_earlier_attempt_may_have_charged() {
     let unavailable = answer("503 Service Unavailable", "", r#"{"code":"unavailable","retryable":true}"#);

@@ -1,4 +1,4 @@
-//! The examples as processes, on real servers and against scripted ones.
+//! The examples as processes, against real and scripted servers.
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test panics, and its modules are its own")]
 

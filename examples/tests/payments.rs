@@ -91,7 +91,7 @@ async fn an_unprotected_charge_has_the_reference_of_a_protected_one() {
     ];
     for (environment, mark) in [(&disabled[..], None), (&failing_open[..], Some("true"))] {
         let payments = Payments::start_with(environment).await;
-        // Side by side, since each waits for the store.
+        // Concurrently, because each waits for the store.
         let charges = [(ALICE, "k-1"), (ALICE, "\"k-1\""), (ALICE, "k-2"), (BOB, "k-1")];
         let charges = join_all(charges.map(|(token, key)| payments.charge(token, key, CHARGE))).await;
         let is_same = charges.iter().map(|charge| {
@@ -99,7 +99,7 @@ async fn an_unprotected_charge_has_the_reference_of_a_protected_one() {
             charge.json()["reference"] == protected.json()["reference"]
         });
         assert_eq!(is_same.collect::<Vec<_>>(), [true, true, false, false]);
-        // A retry of it would be recognized by nobody.
+        // A retry of it would not be recognized.
         assert_eq!(payments.send(Method::POST, ALICE, &[], CHARGE).await.status, 400);
         assert_eq!(payments.charge(ALICE, "\"\"", CHARGE).await.status, 400);
         assert_eq!(payments.charges(ALICE).await.len(), 3);

@@ -1,4 +1,4 @@
-//! Lets requests begin: permits of the layer, and the readiness of the inner service.
+//! Admits requests to the handler, by the permits of the layer and the readiness of the inner service.
 
 use std::{
     future::poll_fn,
@@ -32,10 +32,10 @@ const MAX_READ_TIME: Duration = Duration::from_secs(1);
 /// The pause between two reads of a record while its request waits for a place.
 const READ_EVERY: Duration = Duration::from_millis(500);
 
-/// Of a handler, until it has ended; `None` if any number may run.
+/// The permit of a handler, held until the handler has ended. `None` if there is no limit.
 pub(super) type Permit = Option<OwnedSemaphorePermit>;
 
-/// Why a request does not claim its operation now.
+/// The reason that a request does not claim its operation now.
 pub(super) enum NotAdmitted<E> {
     /// Its handler would have to wait, and the record shows that it would not run.
     Refused(Refusal),
@@ -48,9 +48,9 @@ pub(super) enum NotAdmitted<E> {
 /// The limit of [`max_in_flight`](super::IdempotencyKeyLayer::max_in_flight).
 #[derive(Clone)]
 pub(super) struct Permits {
-    /// To claim an operation and run its handler.
+    /// Permits to claim an operation and run its handler.
     handlers: Arc<Semaphore>,
-    /// As many, to read a record without a permit to run.
+    /// Permits to read a record without a permit to run, as many as handlers may run.
     reads: Arc<Semaphore>,
 }
 
@@ -64,18 +64,18 @@ impl Permits {
 /// The limit of a request's wait for a place.
 #[derive(Clone, Copy)]
 enum Patience {
-    /// While its record is read.
+    /// Waits for one read of the record.
     OneRead,
-    /// Until this time, reading the record again and again.
+    /// Waits until this time, and reads the record repeatedly.
     Until(Timestamp),
-    /// For as long as its client does, reading the record again and again.
+    /// Waits until the client disconnects, and reads the record repeatedly.
     Client,
 }
 
 impl LayerSettings {
     /// Waits until the handler of a request may begin, and reserves its place: a permit of the layer, and the readiness of
-    /// `inner`. Nothing is held for a request whose body is still arriving. If there is no place at once, the record is read, so
-    /// that a replay does not wait for one.
+    /// `inner`. Nothing is held for a request whose body is still arriving. If no place is free immediately, the record is
+    /// read, so that a replay does not wait for one.
     ///
     /// A request without a permit is refused, unless it has waited for its key before and still may wait. In Lambda it waits for
     /// readiness until its handler would have too little time.
@@ -117,13 +117,13 @@ impl LayerSettings {
 struct PlaceWait<'a> {
     settings: &'a LayerSettings,
     entry: &'a Entry,
-    /// Whether the record is to be read now.
+    /// Whether to read the record now.
     is_due: bool,
 }
 
 impl PlaceWait<'_> {
-    /// Waits for a place. Meanwhile it reads the record, and gives up if that shows that the handler would not run. A place that is
-    /// handed over during a read is taken.
+    /// Waits for a place. Meanwhile it reads the record, and gives up if the record shows that the handler would not run. A
+    /// place that becomes free during a read is taken.
     async fn wait_for<T, E>(
         &mut self,
         place: impl Future<Output = T>,
@@ -152,8 +152,9 @@ impl PlaceWait<'_> {
         }
     }
 
-    /// Returns why a claim would be refused, by what the record shows; `None` if it may be granted, if the store does not say, or if
-    /// the record is not read. A read ends at `limit`, and while a handler could still begin.
+    /// Returns the refusal that a claim would get by the state of the record. Returns `None` if the claim may be granted,
+    /// the store does not respond, or the record is not read. A read ends at `limit`, and while a handler could still
+    /// begin.
     async fn refusal_on_record(&self, limit: Option<Timestamp>) -> Option<Refusal> {
         let now = self.settings.engine.clock.now();
         let limits = [limit, self.entry.begin_by].into_iter().flatten();
@@ -161,7 +162,7 @@ impl PlaceWait<'_> {
         if ends.since(now) < MIN_CALL_TIME {
             return None;
         }
-        // Requests that are refused must not load the store without a bound.
+        // Requests that are refused must not load the store without limit.
         let _permit = match &self.settings.permits {
             Some(permits) => Some(permits.reads.try_acquire().ok()?),
             None => None,

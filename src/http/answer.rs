@@ -1,4 +1,4 @@
-//! Builds the response that the client gets.
+//! Builds the response to the client.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -34,12 +34,12 @@ const MAX_GATE_TIME: Duration = Duration::from_secs(10);
 /// The request that a response is for, and its operation.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
-    /// `None` after a run, unless a hook of the application's needs it.
+    /// `None` after a run, unless a hook of the application needs it.
     pub(super) parts: Option<&'a Parts>,
     pub(super) key: KeyHash,
     /// 0 if nothing was granted.
     pub(super) attempt: u64,
-    /// When the front door gives up, if it does.
+    /// The time at which the front door gives up, if it does.
     pub(super) answer_by: Option<Timestamp>,
     /// Whether a Lambda function was invoked for it.
     pub(super) is_invocation: bool,
@@ -82,7 +82,7 @@ impl LayerSettings {
                 let Ok(outcome) = conclusion.into_outcome(took_over, |_| Ok::<_, Infallible>(Outcome::LeaseLost));
                 let kind = outcome.kind();
                 let problem = match outcome {
-                    // What is older waits until it is recorded.
+                    // Older requests wait until it is recorded.
                     Outcome::Unrecorded(_) if self.order.is_some() => Problem::NOT_RECORDED,
                     Outcome::Executed(ran)
                     | Outcome::TookOver(ran)
@@ -189,7 +189,7 @@ impl LayerSettings {
         self.problem(problem, kind, asked)
     }
 
-    /// Replays a stored response, or what is kept of it, unless `before_replay` refuses that.
+    /// Replays a stored response, or the part of it that is kept, unless `before_replay` refuses that.
     async fn replay<R>(
         &self,
         stored: StoredResponse,
@@ -203,7 +203,7 @@ impl LayerSettings {
             };
             let stop = self.window(request).stop;
             let left = asked.answer_by.map_or(stop, |by| by.min(stop)).since(self.engine.clock.now());
-            // The hook is called inside, so that a panic in the call is caught too.
+            // Called inside the future, so that a panic in the call is caught too.
             match bounded(async { gate(request, &stored).await }, left.min(MAX_GATE_TIME)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(refusal)) => {
@@ -239,7 +239,7 @@ impl LayerSettings {
         self.refusal(Problem::REPLAY_UNCHECKED, asked.parts)
     }
 
-    /// Logs that a stored response was not replayed, and tells observers.
+    /// Logs that a stored response was not replayed, and notifies observers.
     fn tell_refused_replay(&self, level: Level, error: &'static str, asked: Asked<'_>) {
         let (kind, operation, key) = (ErrorKind::Replay, &*self.operation, asked.key);
         event_at!(level, outcome = kind.as_str(), operation, %key, error, "operation");

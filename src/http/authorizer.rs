@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 
 use super::caller::{Caller, Identified};
 
-/// What an authorizer has established.
+/// The findings of an authorizer.
 enum Found<'a> {
     /// The claims of a token, by name.
     Claims(&'a dyn Fn(&str) -> Option<Claim<'a>>),
@@ -33,7 +33,7 @@ enum Found<'a> {
     Iam(Iam<'a>),
 }
 
-/// The value of a claim. The JWT authorizer of a REST API passes on its JSON type, the others make a text of it.
+/// The value of a claim. The JWT authorizer of a REST API keeps its JSON type. The others convert it to text.
 /// <https://docs.aws.amazon.com/apigateway/latest/developerguide/rest-api-jwt-authorizer-claims.html>
 enum Claim<'a> {
     Text(&'a str),
@@ -72,14 +72,15 @@ struct RoleSession<'a> {
 
 impl Caller {
     /// Identifies the caller by the authorizer's principal:
-    /// * JWT or Cognito user pool: issuer and subject;
-    /// * Lambda authorizer of a REST API: `principalId`, which must differ between callers (many samples return a constant);
-    /// * Cognito identity pool: the identity's id. Function URLs and VPC Lattice do not pass it on, so such a caller is refused
-    ///   there;
-    /// * IAM: the caller's ARN. For an assumed role it contains the session name, so another session is another caller. That is
-    ///   right for people, who share roles. **For machines it is not**: each task, instance or pod has a session of its own, and
-    ///   a retry from another one runs again. Use [`iam_role`](Self::iam_role) for them. A warning is logged at the first
-    ///   assumed role.
+    /// * JWT or Cognito user pool: issuer and subject.
+    /// * Lambda authorizer of a REST API: `principalId`, which must differ between callers (many samples return a
+    ///   constant).
+    /// * Cognito identity pool: the identity's id. Function URLs and VPC Lattice do not pass it on, so such a caller is
+    ///   refused there.
+    /// * IAM: the caller's ARN. For an assumed role it contains the session name, so a different session is a different
+    ///   caller. That is right for people, who share roles. **For machines it is not**, because each task, instance or pod
+    ///   has a separate session, and a retry from a different one runs again. Use [`iam_role`](Self::iam_role) for them. A
+    ///   warning is logged at the first assumed role.
     ///
     /// A request without a principal is refused with 403. Use [`jwt_claim`](Self::jwt_claim) for a JWT without a subject, and
     /// [`lambda_authorizer`](Self::lambda_authorizer) for a Lambda authorizer of an HTTP API.
@@ -104,10 +105,10 @@ impl Caller {
         })
     }
 
-    /// Identifies a caller by its IAM role, for machines: a retry from another task, instance, pod or function of the same role
-    /// is a retry.
-    /// * Assumed role: the role's ARN, without the session name. All that assume the role are one caller, so it must not be one
-    ///   that people assume: roles of IAM Identity Center (`AWSReservedSSO_…`) are refused.
+    /// Identifies a caller by its IAM role. For machines, so that a retry from another task, instance, pod or function of
+    /// the same role counts as a retry.
+    /// * Assumed role: the role's ARN, without the session name. All sessions of the role are one caller, so people must
+    ///   not assume it. Roles of IAM Identity Center (`AWSReservedSSO_…`) are refused.
     /// * Cognito identity pool: the identity's id.
     /// * Other IAM callers, such as users: their ARN.
     ///
@@ -125,10 +126,10 @@ impl Caller {
         })
     }
 
-    /// Identifies the caller by the issuer and this claim of the JWT that API Gateway has verified, for example `client_id` of
-    /// a machine-to-machine token without a subject. Its value is a string, a number of at most 64 bits or a boolean; the number 42
-    /// and the string "42", which the JWT authorizer of a REST API tells apart, are different callers. A request without the claim
-    /// is refused with 403.
+    /// Identifies the caller by the issuer and this claim of the JWT that API Gateway has verified, for example `client_id`
+    /// of a machine-to-machine token without a subject. Its value is a string, a number of at most 64 bits or a boolean.
+    /// The number 42 and the string "42" are different callers, because the JWT authorizer of a REST API distinguishes
+    /// them. A request without the claim is refused with 403.
     pub fn jwt_claim(name: &'static str) -> Self {
         by(move |found| match found {
             Found::Claims(claim) => token(claim, name),
@@ -153,7 +154,7 @@ impl Caller {
             Some(RequestContext::ApiGatewayV2(context)) => match certificate(context) {
                 None => caller(parts, &|_| None),
                 Some(certificate) => match certificate.subject_dn.as_deref() {
-                    // Its names are elsewhere, if it has any.
+                    // Its names, if it has any, are in an extension.
                     None | Some("") => Identified::Unknown,
                     Some(subject) => {
                         let issuer = certificate.issuer_dn.as_deref().unwrap_or_default();
@@ -180,7 +181,7 @@ impl Caller {
     }
 }
 
-/// Identifies the caller by what `principal` selects of an authorizer's findings.
+/// Identifies the caller by the part of an authorizer's findings that `principal` selects.
 fn by(principal: impl Fn(Found<'_>) -> Option<String> + Send + Sync + 'static) -> Caller {
     Caller::new(move |parts| caller(parts, &principal))
 }
@@ -231,14 +232,14 @@ fn caller_of_rest(context: &ApiGatewayProxyRequestContext, principal: Principal<
         let (cognito, arn) = (identity.cognito_identity_id.as_deref(), identity.user_arn.as_deref());
         return known(principal(Found::Iam(Iam { cognito, arn })));
     }
-    // Callers with different keys are different callers, and this scope does not tell them apart.
+    // Callers with different keys are different callers, which this scope does not distinguish.
     if [&identity.api_key_id, &identity.api_key].into_iter().any(is_given) {
         return Identified::Unknown;
     }
     Identified::Anonymous
 }
 
-/// Whether the request was signed. An unsigned one has none of these.
+/// Whether the request was signed. An unsigned request has none of these.
 fn has_iam(identity: &ApiGatewayRequestIdentity) -> bool {
     let fields = [&identity.user_arn, &identity.caller, &identity.access_key, &identity.cognito_identity_id];
     fields.into_iter().any(is_given)
@@ -284,7 +285,7 @@ fn token<'a>(claim: &dyn Fn(&str) -> Option<Claim<'a>>, name: &str) -> Option<St
     };
     match claim(name)? {
         Claim::Text("") => None,
-        // The subject stands alone, as it always has.
+        // The subject is used alone, so that existing keys remain valid.
         Claim::Text(value) if name == "sub" => Some(joined("jwt", &[issuer, value])),
         Claim::Text(value) => Some(joined("jwt claim", &[issuer, name, value])),
         Claim::Json(value) => Some(joined("jwt claim as JSON", &[issuer, name, &value])),
@@ -306,7 +307,7 @@ impl<'a> Iam<'a> {
         if let Some(id) = self.given_cognito() {
             return Some(joined("cognito", &[id]));
         }
-        // All users of an identity pool have this session. An event without their ids does not tell them apart.
+        // All users of an identity pool have this session. An event without their ids does not distinguish them.
         if self.role_session().is_some_and(|session| session.session == "CognitoIdentityCredentials") {
             return None;
         }
@@ -338,7 +339,7 @@ impl<'a> RoleSession<'a> {
         (is_session && !role.is_empty() && !session.is_empty()).then_some(Self { role_arn, role, session })
     }
 
-    /// Whether IAM Identity Center has made the role: its sessions are named after their users.
+    /// Whether IAM Identity Center has created the role. Its sessions are named after their users.
     fn is_of_a_person(&self) -> bool {
         self.role.starts_with("AWSReservedSSO_")
     }

@@ -20,7 +20,7 @@ pub(super) enum Identified {
 
 /// Identifies the caller whose key a request brings. One caller is never shown the response to another caller's request.
 ///
-/// Clients choose their keys, and some are easy to guess. The caller, as the service knows it, is therefore part of every key.
+/// Clients choose their keys, and some are easy to guess. Therefore the caller is part of every key.
 #[derive(Clone)]
 pub struct Caller {
     identify: Arc<Identify>,
@@ -53,8 +53,8 @@ impl Caller {
         Self::new(move |parts| named(identify(parts)))
     }
 
-    /// All requests share one scope: callers that send the same key and the same request get the same response. Only for
-    /// services with a single caller, or whose clients are known to generate random keys.
+    /// Lets all requests share one scope, so callers that send the same key and the same request get the same response.
+    /// Only for services with a single caller, or whose clients are known to generate random keys.
     pub fn shared() -> Self {
         Self::new(|_| Identified::Anonymous).or_anonymous()
     }
@@ -69,15 +69,15 @@ impl Caller {
         self
     }
 
-    /// Keeps hosts apart, for services whose tenants have a host each, such as `acme.example.com`: the same caller with the same
-    /// key on another host is another operation. Without it a request to another host is a retry, as the host is not
-    /// [compared](super#what-is-compared).
+    /// Separates hosts, for services whose tenants each have a host, such as `acme.example.com`. The same key from the same
+    /// caller on another host is then a different operation. Without it, a request to another host is a retry, because the
+    /// host is not [compared](super#what-is-compared).
     ///
-    /// The host is that of the target URI (RFC 9110, section 7.1): the authority of the request line or of `:authority`, otherwise
-    /// the `Host` header (RFC 9112, section 3.2.2; RFC 9113, section 8.3.1). It is lower-cased. A trailing dot is removed, and so is
-    /// port 80 or 443, because the scheme is not known behind a proxy that terminates TLS. A request without a host is refused with
-    /// 403, and so is one whose `Host` is needed and is repeated or malformed. Behind a proxy that changes the host, use
-    /// [`from_fn`](Self::from_fn).
+    /// The host is that of the target URI (RFC 9110, section 7.1). It is taken from the authority of the request line or of
+    /// `:authority`, otherwise from the `Host` header (RFC 9112, section 3.2.2 and RFC 9113, section 8.3.1). It is
+    /// lower-cased. A trailing dot is removed, and so is port 80 or 443, because the scheme is not known behind a proxy
+    /// that terminates TLS. A request without a host is refused with 403, and so is one whose `Host` is needed and is
+    /// repeated or malformed. Behind a proxy that changes the host, use [`from_fn`](Self::from_fn).
     #[must_use]
     pub fn per_host(mut self) -> Self {
         self.per_host = true;
@@ -114,7 +114,7 @@ fn host(parts: &Parts) -> Option<String> {
     let host = authority.host();
     let after_user = authority.as_str().rsplit('@').next()?;
     let port = after_user.strip_prefix(host)?.strip_prefix(':');
-    // With the dot the name is fully qualified; it is the same host.
+    // With the dot the name is fully qualified, and denotes the same host.
     let host = host.strip_suffix('.').unwrap_or(host);
     let port = match port {
         _ if host.is_empty() => return None,
@@ -128,7 +128,7 @@ fn host(parts: &Parts) -> Option<String> {
     })
 }
 
-/// An empty name is not a missing one: the caller was looked up, and has no name.
+/// Distinguishes an empty name from a missing one: the caller was looked up, and has no name.
 fn named(caller: Option<String>) -> Identified {
     match caller {
         None => Identified::Anonymous,

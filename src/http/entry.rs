@@ -29,9 +29,9 @@ use crate::{
     record::KeyHash,
 };
 
-/// Whether a request is covered, decided before its body is read.
+/// The participation of a request, decided before its body is read.
 pub(super) enum Participation {
-    /// Handled as without the layer.
+    /// Handled as if there were no layer.
     PassThrough,
     /// The key is in the header.
     HeaderKey { key: String, caller: Vec<u8> },
@@ -41,7 +41,7 @@ pub(super) enum Participation {
 
 impl LayerSettings {
     pub(super) fn participation(&self, parts: &Parts) -> Result<Participation, Problem> {
-        // Also of a request that passes through: its handler may run operations.
+        // Also for a request that passes through, because its handler may run operations.
         note_tenant(lambda::tenant(parts));
         let is_covered =
             self.methods.contains(&parts.method) && self.applies_to.as_ref().is_none_or(|applies| applies(parts));
@@ -100,7 +100,7 @@ impl LayerSettings {
             let (entity, at) = self.select_order(order, parts, body, &hasher)?;
             (key, sequence) = (KeyHash::ordered(&entity, &key), Some(at));
         }
-        // An outer layer holds the claim: every request would be answered with 409.
+        // An outer layer holds the claim, so every request would be refused with 409.
         if parts.extensions.get::<Claim>().is_some_and(|claim| claim.key() == key) {
             return Err(self.misconfigured(&"the layer is applied twice: the request has been claimed already"));
         }
@@ -111,7 +111,8 @@ impl LayerSettings {
         Ok(Some(Candidate { key, fingerprint: Some(fingerprint), extras: Extras { sequence, label }.boxed() }))
     }
 
-    /// The time window of a request that starts now. If the deadline is unknown, it is the engine's lease, which is renewed.
+    /// Returns the time window of a request that starts now. If the deadline is unknown, it is the engine's lease, which is
+    /// renewed.
     pub(super) fn window(&self, parts: &Parts) -> Window {
         let deadline = lambda::deadline(parts).unwrap_or(Deadline::UNKNOWN);
         let window = Window::new(self.engine.clock.now(), deadline, &self.engine.settings);
@@ -119,7 +120,7 @@ impl LayerSettings {
     }
 
     fn is_optional(&self, parts: &Parts) -> bool {
-        // In an order nothing runs unprotected.
+        // An ordered request never runs unprotected.
         self.order.is_none() && self.optional.as_ref().is_some_and(|optional| optional(parts))
     }
 
@@ -151,7 +152,7 @@ impl LayerSettings {
     }
 
     fn hasher(&self, parts: &Parts, caller: &[u8]) -> KeyHasher {
-        // Both as one: each is preceded by its length, so that neither can pose as the other.
+        // Both as one part. A length precedes each, so that neither can pose as the other.
         let tenant = lambda::tenant(parts);
         let tenant = tenant.unwrap_or_default().as_bytes();
         let whose = [&(tenant.len() as u64).to_be_bytes(), tenant, caller].concat();

@@ -46,10 +46,10 @@ const UNPROTECTED: HeaderName = HeaderName::from_static("idempotency-unprotected
 /// The longest that a request waits for the store before it fails open.
 const FAIL_OPEN_AFTER: Duration = Duration::from_secs(3);
 
-/// The longest that a refusal waits for the withdrawal of its claim: clients have timeouts, too.
+/// The longest that a refusal waits for the withdrawal of its claim, because clients have timeouts, too.
 const WITHDRAW_FOR: Duration = Duration::from_secs(28);
 
-/// The longest that a response which is there waits for that.
+/// The longest that a finished response waits for the withdrawal of its claim.
 const WITHDRAW_AFTER_RUN: Duration = Duration::from_secs(2);
 
 /// A request, and the service that handles it.
@@ -63,19 +63,19 @@ pub(super) struct Work<S, B> {
     pub(super) opening: Opening,
 }
 
-/// The operation of a request, and where it runs.
+/// The operation of a request, and its time limits.
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) candidate: Candidate,
-    /// When the front door gives up, if it does.
+    /// The time at which the front door gives up, if it does.
     answer_by: Option<Timestamp>,
-    /// When, in Lambda, its handler begins at the latest: after that it would have too little time.
+    /// The latest time, in Lambda, at which its handler begins. After that the handler would have too little time.
     pub(super) begin_by: Option<Timestamp>,
-    /// Until when, in Lambda, its claim is withdrawn before it is refused.
+    /// The end, in Lambda, of the time to withdraw its claim before it is refused.
     withdraw_until: Timestamp,
-    /// When it stops waiting for another request with its key.
+    /// The end of its wait for another request with its key.
     pub(super) wait_until: Timestamp,
-    /// Whether it goes on if its client disconnects.
+    /// Whether it continues if its client disconnects.
     to_completion: bool,
     is_in_lambda: bool,
 }
@@ -86,7 +86,7 @@ enum Attempted<S: Inner<B>, B> {
     Answered(Answer<S, B>),
     /// The claim was not granted. Neither a permit nor a ready service is held any more.
     NotGranted(Result<ClaimAnswer, Error>, Work<S, B>, PendingClaim),
-    /// The store is in trouble, and the request runs without it.
+    /// The store is unavailable, and the request runs without it.
     Unprotected(Work<S, B>, PendingClaim, Permit),
     /// The client has left before the handler began.
     GivenUp,
@@ -109,7 +109,7 @@ where
     type Body = R;
 }
 
-/// Handles a request: passes it through, refuses it, replays a stored response, or runs the inner service under a claim.
+/// Passes a request through, refuses it, replays a stored response, or runs the inner service under a claim.
 pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
     settings: Arc<LayerSettings>,
     inner: S,
@@ -170,7 +170,7 @@ impl LayerSettings {
         })
     }
 
-    /// Called once the body has been read: a slow upload takes none of the time to wait and to run.
+    /// Called once the body has been read, so a slow upload does not reduce the time to wait and to run.
     fn enter(&self, candidate: Candidate, parts: &Parts) -> Entry {
         let now = self.engine.clock.now();
         let answer_by = lambda::answer_within(parts).map(|limit| now.after(limit));
@@ -191,8 +191,8 @@ impl LayerSettings {
         }
     }
 
-    /// Attempts the operation until there is a response, waiting for its key in between. The waits are not in a task of
-    /// their own, so they end when the client disconnects.
+    /// Attempts the operation until there is a response, waiting for its key in between. The waits are not in a separate
+    /// task, so they end when the client disconnects.
     async fn answer_or_wait<S: Inner<B>, B: RequestBody>(
         self: Arc<Self>,
         mut work: Work<S, B>,
@@ -253,7 +253,7 @@ impl LayerSettings {
                 answer => answer,
             };
             let response = self.refuse_claim(answer, Asked::not_granted(&work.parts, key, entry.answer_by)).await;
-            // Outside Lambda the client does not wait for this: dropping the pending claim withdraws it in a task.
+            // Outside Lambda the client does not wait for this, because dropping the pending claim withdraws it in a task.
             if let Some(pending_claim) = pending_claim.filter(|_| entry.is_in_lambda) {
                 pending_claim.withdraw(entry.withdraw_until).await;
             }
@@ -261,8 +261,8 @@ impl LayerSettings {
         }
     }
 
-    /// Claims the operation, and runs it if the claim is granted. Where the deadline is not known, each attempt has the
-    /// whole lease.
+    /// Claims the operation, and runs it if the claim is granted. If the deadline is not known, each attempt has the whole
+    /// lease.
     async fn attempt<S: Inner<B>, B: RequestBody>(
         self: Arc<Self>,
         mut work: Work<S, B>,
@@ -273,8 +273,8 @@ impl LayerSettings {
         let (key, window) = (entry.candidate.key, self.window(&work.parts));
         let mut pending_claim = self.claim(&entry, window).await;
         if client.has_left() {
-            // Dropping the claim releases it. A handler that does not begin has no effect, and such requests would keep out those
-            // whose clients are still there.
+            // Dropping the claim releases it. A handler that does not begin has no effect, and such requests would keep out
+            // those whose clients are still connected.
             return Attempted::GivenUp;
         }
         let answer = match pending_claim.take() {
@@ -309,23 +309,24 @@ impl LayerSettings {
         };
         let claiming =
             PendingClaim::claim(self.engine.clone(), self.in_flight.clone(), entry.candidate.clone(), window);
-        // In Lambda nothing runs in a task that may outlive the invocation, unless a lost claim would block its key for good.
+        // In Lambda nothing runs in a task that may outlive the invocation, unless a lost claim would block its key
+        // permanently.
         let may_lose = entry.is_in_lambda && self.engine.settings.after_unknown == AfterUnknown::Rerun;
         if may_lose || entry.to_completion {
             return claiming.await;
         }
-        // The request may be dropped while the store is answering. In a task of its own the claim is answered all the same,
-        // and then given back.
+        // The request may be dropped while the store is responding. In a separate task the claim still completes, and is
+        // then released.
         self.in_flight.run(claiming).await
     }
 
-    /// Handles the request as without the layer; the writes of its transaction, if it has one, are committed alone.
+    /// Handles the request as without the layer. If it has a transaction, the transaction's writes are committed alone.
     async fn pass<S: Inner<B>, B: RequestBody>(&self, mut work: Work<S, B>) -> Answer<S, B> {
         let Some(transactions) = &self.transactions else { return work.pass().await };
         let request = self.needs_request_later().then(|| work.parts.clone());
         let transaction = (transactions.begin)(&mut work.parts.extensions);
         let response = work.pass().await?;
-        // Its body is not read, so nothing is known of its trailers.
+        // Its body is not read, so its trailers are unknown.
         let is_decided = response.extensions().get::<ResponseAction>().is_some();
         let is_error = !is_decided && grpc::is_error(response.headers(), None);
         let conclusion = match self.hooked(|| Ok(self.decision_on(response.extensions(), response.status()))) {
@@ -343,13 +344,13 @@ impl LayerSettings {
         }
     }
 
-    /// Only the layer says whether a response is a replay, or unprotected.
+    /// Removes headers that only the layer may set: replay and unprotected marks.
     pub(super) fn remove_marks(&self, headers: &mut HeaderMap) {
         headers.remove(&self.replay_header);
         headers.remove(UNPROTECTED);
     }
 
-    /// Runs the inner service as without the layer, since the store is in trouble.
+    /// Runs the inner service as without the layer, because the store is unavailable.
     async fn pass_unprotected<S: Inner<B>, B: RequestBody>(
         self: Arc<Self>,
         mut work: Work<S, B>,
@@ -368,7 +369,7 @@ impl LayerSettings {
                 if entry.is_in_lambda {
                     pending_claim.withdraw(entry.withdraw_until).await;
                 } else {
-                    // In a task, which the response does not wait for.
+                    // In a task, because the response does not wait for it.
                     drop(pending_claim);
                 }
             }),

@@ -22,14 +22,14 @@ const MAX_FIELDS: usize = 10_000;
 /// The names and values of a query or a form, decoded.
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Returns what the application compares in place of the body.
+/// Returns the value that the application compares in place of the body.
 pub(super) type FingerprintHook = Arc<dyn Fn(&Parts, &[u8]) -> Result<Vec<u8>, BoxError> + Send + Sync>;
 
 /// Returns the fingerprint of a request under its plain key. `hook` replaces its body; `headers` are compared as well.
 ///
 /// # Errors
 ///
-/// Those of the hook.
+/// Returns the hook's errors.
 pub(super) fn of_request(
     key: &[u8],
     parts: &Parts,
@@ -50,7 +50,7 @@ pub(super) fn of_request(
     let (api, stage) = lambda::api(parts).unwrap_or_default();
     let (sent, routed) = targets(parts);
     let headers = encoded(&parts.headers, headers);
-    // The body is hashed once, and its hash is part of both others.
+    // The body is hashed once, and its hash is part of both other hashes.
     let mut pieces = vec![media_type.as_bytes()];
     pieces.extend(view.iter().map(|piece| &piece[..]));
     let body = digest(form, &pieces);
@@ -68,7 +68,8 @@ pub(super) fn of_request(
     Ok(Fingerprint::of_parts(digest(Form::Bytes, &whole), parts.into_iter().flatten()))
 }
 
-/// Encodes these headers: repeated values in order, an absent one as none. `None` if there are no names.
+/// Encodes these headers, with repeated values in order and no values for an absent header. Returns `None` if there are no
+/// names.
 fn encoded(headers: &HeaderMap, names: &[HeaderName]) -> Option<Vec<u8>> {
     let values = |name: &HeaderName| -> Pairs {
         let values = headers.get_all(name).iter();
@@ -77,7 +78,7 @@ fn encoded(headers: &HeaderMap, names: &[HeaderName]) -> Option<Vec<u8>> {
     (!names.is_empty()).then(|| joined(names.iter().flat_map(values).collect()))
 }
 
-/// What is compared of a body that is not JSON.
+/// The part of a body that is compared if it is not JSON.
 fn view<'a>(media_type: &str, content_type: Option<&'a HeaderValue>, body: &'a [u8]) -> Vec<Cow<'a, [u8]>> {
     if media_type == "application/x-www-form-urlencoded" {
         return match body.split(|&byte| byte == b'&').nth(MAX_FIELDS) {
@@ -102,8 +103,8 @@ struct Target<'a> {
     query: Vec<u8>,
 }
 
-/// Returns the target that the client sent and, if a router or middleware has changed it, the current one. Nesting removes a
-/// prefix; a rewrite may move a header into the path.
+/// Returns the target that the client sent and, if a router or middleware has changed it, the current one. Nesting removes
+/// a prefix, and a rewrite may move a header into the path.
 fn targets(parts: &Parts) -> (Target<'_>, Target<'_>) {
     let original = original_uri(parts);
     let is_routed = *original != parts.uri || lambda::is_rewritten(parts);
@@ -127,9 +128,9 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Normalizes the percent-encoding of a path (RFC 3986, sections 6.2.2.1 and 6.2.2.2): unreserved characters are decoded, and
-/// the digits of others are in upper case. `%2F` and `/` remain different. A path with a malformed escape stays as it is, because a
-/// character that is decoded beside a stray `%` could become an escape.
+/// Normalizes the percent-encoding of a path (RFC 3986, sections 6.2.2.1 and 6.2.2.2). Unreserved characters are decoded,
+/// and the digits of others are in upper case. `%2F` and `/` remain different. A path with a malformed escape is unchanged,
+/// because a character that is decoded beside a stray `%` could become an escape.
 fn normalized(path: &str) -> Cow<'_, str> {
     let mut escapes = path.split('%');
     let mut text = Cow::Borrowed(escapes.next().unwrap_or_default());
@@ -147,15 +148,16 @@ fn normalized(path: &str) -> Cow<'_, str> {
     text
 }
 
-/// Encodes the fields of a form. Without an index in its names, as in `items[][id]`, their order says which of them belong together.
+/// Encodes the fields of a form. If their names have no index, as in `items[][id]`, the order shows which fields belong
+/// together.
 fn form(pairs: Pairs) -> Vec<u8> {
-    // More than a list of values: something follows the brackets.
+    // More than a list of values, because a name continues after the brackets.
     let is_nested = pairs.iter().any(|(name, _)| name.windows(3).any(|three| three.starts_with(b"[]")));
     if is_nested { encode(pairs) } else { joined(pairs) }
 }
 
-/// Encodes pairs sorted by name: `lambda_http` makes the queries of REST APIs and load balancers from a map, in an order that
-/// differs from one delivery to the next, and clients make forms from maps. Repeated values keep their order, which may be
+/// Encodes pairs sorted by name. `lambda_http` builds the queries of REST APIs and load balancers from a map, in an order
+/// that differs between deliveries, and clients build forms from maps. Repeated values keep their order, which may be
 /// significant. Each name and value is preceded by its length, so that no two sets of pairs have the same encoding.
 fn joined(mut pairs: Pairs) -> Vec<u8> {
     pairs.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -167,7 +169,7 @@ fn encode(pairs: Pairs) -> Vec<u8> {
     parts.flat_map(|part| (part.len() as u64).to_be_bytes().into_iter().chain(part)).collect()
 }
 
-/// Decodes `application/x-www-form-urlencoded` into bytes: decoded into text, two values that are not UTF-8 would be equal.
+/// Decodes `application/x-www-form-urlencoded` into bytes, because two values that are not UTF-8 would be equal as text.
 fn pairs(form: &[u8]) -> Pairs {
     let spaced = |text: &[u8]| text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect::<Vec<_>>();
     let decode = |text: &[u8]| percent_decode(&spaced(text)).collect();
@@ -315,7 +317,7 @@ mod tests {
         assert_ne!(one, with("x", &form("x", "hello").replace("note", "memo")));
         assert_ne!(one, of("/", "multipart/mixed; boundary=x", &form("x", "hello")));
         assert_ne!(one, of("/", "text/plain; boundary=x", &form("x", "hello")));
-        // A boundary that the value contains is a part of the value.
+        // A boundary that the value contains is part of the value.
         assert_ne!(with("x", &form("x", "y")), with("y", &form("y", "x")));
         assert_ne!(with("x", &form("x", "--y--")), with("y", &form("y", "--x--")));
         // A malformed body is compared byte by byte, including its content type.

@@ -12,10 +12,10 @@ use super::{ResponseAction, in_flight::Client};
 /// Gives up a request whose client disconnected before its handler began. For handlers behind a queue, such as a concurrency
 /// limit.
 ///
-/// [`IdempotencyKeyLayer`](super::IdempotencyKeyLayer) gives up such a request by itself, unless a service between the layer and
-/// the handler holds it back. Then the layer cannot tell whether the handler has begun, and [lets the request go
-/// on](super::IdempotencyKeyLayer::run_to_completion). Put this layer between the queue and the handler. When an abandoned request
-/// leaves the queue, its claim is released, and the handler does not run.
+/// [`IdempotencyKeyLayer`](super::IdempotencyKeyLayer) gives up such a request by itself, unless a service between the
+/// layer and the handler holds it back. In that case the layer cannot determine whether the handler has begun, and [lets
+/// the request continue](super::IdempotencyKeyLayer::run_to_completion). Put this layer between the queue and the handler.
+/// When an abandoned request leaves the queue, its claim is released, and the handler does not run.
 ///
 /// A queue whose `poll_ready` waits, such as `tower::limit::ConcurrencyLimit`, needs no `GiveUpLayer` if it is in one
 /// `tower::ServiceBuilder` with the layer, directly inside it. The layer waits for it before it claims the operation.
@@ -35,7 +35,7 @@ use super::{ResponseAction, in_flight::Client};
 /// # }
 /// ```
 ///
-/// Without an [`IdempotencyKeyLayer`](super::IdempotencyKeyLayer) around it, it does nothing.
+/// Has no effect without an [`IdempotencyKeyLayer`](super::IdempotencyKeyLayer) around it.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct GiveUpLayer;
@@ -78,7 +78,7 @@ where
         if !request.extensions().get::<Client>().is_some_and(Client::gives_up) {
             return Either::Left(self.inner.call(request));
         }
-        // Nobody reads it.
+        // The client has left, so the response is never read.
         let mut response = Response::new(R::default());
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         response.extensions_mut().insert(ResponseAction::Release);

@@ -11,10 +11,10 @@ use crate::{
     record::StoredResult,
 };
 
-/// How the inner service ended.
+/// The result of the inner service.
 #[allow(clippy::large_enum_variant, reason = "there is one for each request, and it is moved once")]
 pub(super) enum HandlerEnd<'s, R, E> {
-    /// With a response.
+    /// A response.
     Answered {
         parts: Parts,
         body: ResponseBody<R>,
@@ -23,31 +23,32 @@ pub(super) enum HandlerEnd<'s, R, E> {
         /// The id of the request, if it is known.
         request_id: Option<HeaderValue>,
     },
-    /// With a response whose body broke off.
+    /// A response whose body broke off.
     Broken,
     Error(E),
 }
 
-/// What a retry gets of a response, if the store accepts it.
+/// The part of a response that a retry gets, if the store accepts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replay {
-    /// All of it.
+    /// The whole response.
     Whole,
-    /// Its status and its `Location`: the layer or a front door does not take its body.
+    /// The status and the `Location`, because the layer or a front door does not accept the body.
     TooLarge,
-    /// The same: its body has been passed on as it arrived.
+    /// The status and the `Location`, because the body was passed on as it arrived.
     Streamed,
 }
 
 impl<R, E> HandlerEnd<'_, R, E> {
-    /// Returns whether it is a response that cannot be replayed, whatever the store accepts.
+    /// Returns whether the response cannot be replayed, even if the store accepts it.
     pub(super) fn is_too_large(&self) -> bool {
         matches!(self, Self::Answered { replay: Replay::TooLarge, .. })
     }
 }
 
 impl<R, E> Recorded for HandlerEnd<'_, R, E> {
-    /// A response that is too large, or was streamed, is recorded without its body; one whose result is discarded by its status alone.
+    /// Records a response that is too large, or was streamed, without its body. If results are discarded, only the status
+    /// is recorded.
     fn recorded(&self, encoder: &Encoder<'_>) -> StoredResult {
         let Self::Answered { parts, body, headers, replay, request_id } = self else {
             return StoredResult::DROPPED;

@@ -4,12 +4,12 @@ use http::{HeaderMap, HeaderName};
 
 const MAX_KEY_CHARS: usize = 255;
 
-/// What the header says.
+/// The content of the header.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HeaderKey {
     Absent,
     Key(String),
-    /// With what is wrong with it.
+    /// Malformed, for this reason.
     Malformed(&'static str),
 }
 
@@ -112,7 +112,7 @@ mod tests {
         assert!(matches!(read(&headers, &NAME), HeaderKey::Malformed(_)));
     }
 
-    /// What another implementation of RFC 8941 makes of a value: a string without parameters, or nothing.
+    /// Returns the value's string without parameters, or `None`, according to another implementation of RFC 8941.
     fn string_by_sfv(value: &str) -> Option<String> {
         let item: sfv::Item = sfv::Parser::new(value).with_version(sfv::Version::Rfc8941).parse().ok()?;
         match item.bare_item {

@@ -20,8 +20,8 @@ use crate::telemetry::{Tallied, Tally};
 
 /// The requests of a layer that run in their own tasks.
 ///
-/// A graceful shutdown waits for open connections, and a client that has disconnected has none. Wait for these tasks as well,
-/// before the runtime shuts down:
+/// A graceful shutdown waits only for open connections, and not for the requests of clients that have disconnected. Wait
+/// for these tasks as well, before the runtime shuts down:
 ///
 /// ```no_run
 /// # async fn shutdown() {}
@@ -35,7 +35,7 @@ use crate::telemetry::{Tallied, Tally};
 #[derive(Clone, Debug)]
 pub struct InFlight(TaskTracker);
 
-/// Whether the client of a request is still there, and whether its handler has begun.
+/// The state of a request's client and handler.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Client {
     has_left: Arc<AtomicBool>,
@@ -43,8 +43,8 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Returns whether the request can be given up: its client has disconnected, and no handler has begun, not even in an earlier
-    /// attempt of a retry layer inside. If not, the handler counts as begun from now on.
+    /// Returns whether the request can be given up, because its client has disconnected and no handler has begun, not even
+    /// in an earlier attempt of a retry layer inside. Otherwise, the handler counts as begun from now on.
     pub(super) fn gives_up(&self) -> bool {
         let gives_up = self.has_left() && !self.has_begun.load(Ordering::Relaxed);
         if !gives_up {
@@ -72,14 +72,14 @@ impl InFlight {
         Self(TaskTracker::new())
     }
 
-    /// Returns how many requests are running.
+    /// Returns the number of requests that are running.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// Completes when there is none. Each ends when the longest duration of its
-    /// [heartbeat](super::IdempotencyKeyLayer::heartbeat) is over at the latest; without one, at the stop point of its lease. Only
-    /// those that run unprotected ([`fail_open`](super::IdempotencyKeyLayer::fail_open)) are not cancelled.
+    /// Completes when no request is running. Each ends at the latest when the maximum duration of its
+    /// [heartbeat](super::IdempotencyKeyLayer::heartbeat) has passed or, without one, at the stop point of its lease. Only
+    /// requests that run unprotected ([`fail_open`](super::IdempotencyKeyLayer::fail_open)) are not cancelled.
     pub async fn drain(&self) {
         self.0.close();
         self.0.wait().await;
@@ -93,12 +93,12 @@ impl InFlight {
         match self.spawn(work).await.map_err(JoinError::try_into_panic) {
             Ok((value, _token)) => value,
             Err(Ok(panic)) => resume_unwind(panic),
-            // The runtime shuts down, and drops this next.
+            // The runtime is shutting down, and drops this next.
             Err(Err(_)) => pending().await,
         }
     }
 
-    /// The same of work that asks whether this future has been dropped.
+    /// Awaits `work` like `run`, and lets it detect whether this future has been dropped.
     pub(super) async fn run_for_client<F>(&self, work: impl FnOnce(Client) -> F) -> F::Output
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -114,7 +114,7 @@ impl InFlight {
         }
     }
 
-    /// The task counts until its output is dropped: dropping a claim that nobody took starts the task that gives it back.
+    /// The task counts until its output is dropped, because dropping an untaken claim starts the task that releases it.
     fn spawn<F>(&self, work: F) -> JoinHandle<(F::Output, TaskTrackerToken)>
     where
         F: Future<Output: Send + 'static> + Send + 'static,

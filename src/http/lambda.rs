@@ -1,4 +1,5 @@
-//! Reads the Lambda context and the event of a request. `None` outside Lambda, and without the feature `http-lambda`.
+//! Reads the Lambda context and the event of a request, which are `None` outside Lambda and without the feature
+//! `http-lambda`.
 
 use std::time::Duration;
 
@@ -62,7 +63,7 @@ mod in_lambda {
         }
     }
 
-    /// Reserved for the rest of the response: the names of its members, and headers of outer layers.
+    /// Reserved for the rest of the response, such as the names of its members and headers of outer layers.
     const FRAME_BYTES: usize = 16 * 1024;
 
     /// Returns whether Lambda accepts this response, as `lambda_http` encodes it.
@@ -77,7 +78,7 @@ mod in_lambda {
         encoded + headers.sum::<usize>() + FRAME_BYTES <= MAX_RESPONSE_BYTES
     }
 
-    /// Whether `lambda_http` sends the body as text. It sends others in Base64.
+    /// Whether `lambda_http` sends the body as text instead of Base64.
     fn is_text(headers: &HeaderMap) -> bool {
         if headers.contains_key(header::CONTENT_ENCODING) {
             return false;
@@ -93,7 +94,7 @@ mod in_lambda {
 
     /// The length of a text in JSON.
     fn escaped(text: &[u8]) -> usize {
-        // Text in another encoding gets longer.
+        // Text in another encoding becomes longer.
         let beyond_ascii = if std::str::from_utf8(text).is_ok() { 1 } else { 3 };
         let length = |&byte: &u8| match byte {
             b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
@@ -120,7 +121,8 @@ mod in_lambda {
         Some(without_stage.filter(|rest| rest.starts_with('/')).unwrap_or(path))
     }
 
-    /// Whether middleware has rewritten the path: it is neither the event's nor the stage followed by the event's.
+    /// Whether middleware has rewritten the path, so that it is neither the event's path nor the stage followed by that
+    /// path.
     pub(in crate::http) fn is_rewritten(parts: &Parts) -> bool {
         let (sent, current) = (parts.raw_http_path(), parts.uri.path());
         let after_stage = || {

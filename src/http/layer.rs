@@ -22,7 +22,7 @@ use crate::{
     store::transaction::Transactional,
 };
 
-/// Gives a retry the stored response, by its `Idempotency-Key`. See the [module](super).
+/// Returns the stored response to requests that repeat an `Idempotency-Key`. See the [module](super).
 ///
 /// # Defaults
 ///
@@ -58,20 +58,21 @@ pub struct IdempotencyKeyLayer {
 }
 
 impl IdempotencyKeyLayer {
-    /// A layer on this engine. `scope` identifies the caller, to whom the key belongs.
+    /// Creates a layer on this engine. `scope` identifies the caller, to whom the key belongs.
     ///
     /// One layer may wrap several services, such as the routes of an application. An [unnamed engine](Idempotency#names)
-    /// carries one layer: while a second one is alive on it, requests with a key are answered with 500. Give each further
+    /// carries one layer. While a second layer is alive on it, requests with a key are refused with 500. Give each further
     /// layer an engine with a name, as in `once.named("stripe")`.
     ///
-    /// Outside Lambda (where `AWS_LAMBDA_FUNCTION_NAME` is not set) the service needs a name as well:
+    /// Outside Lambda (if `AWS_LAMBDA_FUNCTION_NAME` is not set) the service needs a name as well. See
     /// [`Builder::scope`](crate::Builder::scope).
     #[track_caller]
     pub fn new(engine: Idempotency, scope: Caller) -> Self {
         Self { settings: LayerSettings::new(&engine.engine, scope) }
     }
 
-    /// Checks the settings; call it in init. Otherwise every covered request is refused with 500 if they contradict each other.
+    /// Checks the settings. Call it in init. Otherwise every covered request is refused with 500 if they contradict each
+    /// other.
     ///
     /// # Errors
     ///
@@ -91,15 +92,15 @@ impl IdempotencyKeyLayer {
         Ok(self)
     }
 
-    /// Sets the methods that are covered. GET, HEAD, PUT and DELETE should be idempotent by themselves. Names of methods are
-    /// case-sensitive (RFC 9110, section 9.1): `post` is another method than `POST`.
+    /// Sets the methods that are covered. GET, HEAD, PUT and DELETE should be idempotent by themselves. Method names are
+    /// case-sensitive (RFC 9110, section 9.1), so `post` and `POST` are different methods.
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.settings.methods = methods.into_iter().collect();
         self
     }
 
-    /// Covers only these of the requests with a covered [method](Self::methods); the others pass through. For routers without
-    /// route layers.
+    /// Covers only these of the requests with a covered [method](Self::methods). The others pass through. For routers
+    /// without route layers.
     pub fn applies_to(mut self, request: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.settings.applies_to = Some(Arc::new(request));
         self
@@ -122,9 +123,9 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Selects the key from the body or another header instead. For webhooks, whose senders do not send `Idempotency-Key`:
-    /// `Key::pointer("/id")` for Stripe's events, `Key::header("x-github-delivery")` for GitHub's. Their bodies may differ
-    /// between deliveries: see [`fingerprint`](Self::fingerprint).
+    /// Selects the key from the body or another header instead. For webhooks, whose senders do not send `Idempotency-Key`,
+    /// for example `Key::pointer("/id")` for Stripe's events or `Key::header("x-github-delivery")` for GitHub's. Their
+    /// bodies may differ between deliveries (see [`fingerprint`](Self::fingerprint)).
     pub fn key(mut self, key: Key) -> Self {
         self.settings.key = KeySource::Request(key);
         self
@@ -137,16 +138,16 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Sets what the records in the store are labelled with, from the body or a header, so that people find them. By default they
-    /// have no label. It stands there as **plain text**: see [`Operation::label`](crate::Operation::label). A request from which
-    /// nothing can be selected has no label, and is handled as others are.
+    /// Selects the label of each record from the body or a header, so that people can find the record in the store. By
+    /// default there is no label. It is stored as **plain text** (see [`Operation::label`](crate::Operation::label)). If
+    /// nothing can be selected from a request, it has no label, and is handled like any other.
     pub fn label(mut self, label: Key) -> Self {
         self.settings.label = Some(label);
         self
     }
 
-    /// Replaces the body where two requests with one key are compared. Use it to leave out a field that changes with each
-    /// attempt. Method, path, query and media type are compared anyway. Without it the body is compared [by its media
+    /// Replaces the body in the comparison of two requests with one key. Use it to leave out a field that changes with each
+    /// attempt. Method, path, query and media type are always compared. By default the body is compared [by its media
     /// type](super#what-is-compared).
     ///
     /// An error refuses the request with 400.
@@ -158,10 +159,11 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Compares these request headers as well: a request with the same key and another value of one of them is refused with
-    /// 422. By default no header is compared.
+    /// Compares these request headers as well. A request with the same key and a different value of one of them is refused
+    /// with 422. By default no header is compared.
     ///
-    /// For example `If-Match` of a PATCH, if a client must not get the response to an update of another version:
+    /// For example, compare `If-Match` of a PATCH if a client must not get the response to an update of a different
+    /// version:
     ///
     /// ```
     /// use http::header::IF_MATCH;
@@ -219,9 +221,9 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Sets the request header that holds the id of a request, `X-Request-Id` by default. A replay names the request that ran in
-    /// its header `Original-Request`. Without this header in the request, or if it is longer than 255 bytes, that is the request id of
-    /// API Gateway, or else of the Lambda invocation. Outside Lambda there is none then.
+    /// Sets the request header that holds the id of a request, `X-Request-Id` by default. The `Original-Request` header of
+    /// a replay names the request that ran. If the request has no such header, or its value is longer than 255 bytes, the
+    /// id is the request id of API Gateway, or else of the Lambda invocation. Outside Lambda there is then no id.
     ///
     /// Let an outer layer create the id, such as `SetRequestIdLayer` of `tower-http`. To leave `Original-Request` out,
     /// [drop](Self::drop_headers) it.
@@ -248,10 +250,10 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Called before a stored response is replayed, for example to check that the caller may still see it. If it returns an
-    /// error, the client gets that response, and the record stays. The same holds for a 410 with the status, and the `Location` if
-    /// it is stored, of a response whose body [is not kept](StoredResponse::body). The replay is refused with 503 if the hook panics, or takes
-    /// longer than ten seconds or than the invocation has.
+    /// Sets a check before a stored response is replayed, for example that the caller may still see it. If the check
+    /// returns an error, the client gets that response, and the record remains. The same applies to a 410 with the status,
+    /// and the `Location` if it is stored, of a response whose body [is not kept](StoredResponse::body). The replay is
+    /// refused with 503 if the hook panics, or takes longer than ten seconds or than the invocation has left.
     ///
     /// ```
     /// use bytes::Bytes;
@@ -282,8 +284,9 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Finds out whether an earlier run that left no outcome took effect, under
-    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). The response that it returns is stored, and given to the client.
+    /// Sets a check of whether an earlier run that left no outcome took effect, under
+    /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe). The response that it returns is stored, and returned to the
+    /// client.
     pub fn probe<F>(mut self, probe: F) -> Self
     where
         F: for<'a> Fn(&'a Parts, Claim) -> BoxFuture<'a, Result<ProbeResult<Response<Bytes>>, BoxError>>
@@ -295,13 +298,14 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Gives each claimed request a transaction of `store`, which is a clone of the engine's own, in the request's extensions:
-    /// a `store::postgres::Transaction`, or `store::dynamodb::Writes`. What the handler writes through it is committed together
-    /// with the stored response, whatever its status is: a handler that answers 422 after its first write has that committed.
-    /// If the response is not stored ([`classify_response`](Self::classify_response)), the writes are rolled back. So are those of a response with a
-    /// `grpc-status` other than 0, unless a [`ResponseAction`] is among its extensions. Requests that pass through the layer have a
-    /// transaction too, which is committed by the same rules, without a record. The layer does not read the bodies of their
-    /// responses, so their trailers do not count.
+    /// Gives each claimed request a transaction of `store`, which must be a clone of the engine's store. The request's
+    /// extensions contain it: a `store::postgres::Transaction`, or `store::dynamodb::Writes`. The handler's writes through
+    /// it are committed together with the stored response, whatever its status. For example, if a handler responds with 422
+    /// after its first write, that write is committed. If the response is not stored
+    /// ([`classify_response`](Self::classify_response)), the writes are rolled back. So are those of a response with a
+    /// `grpc-status` other than 0, unless a [`ResponseAction`] is among its extensions. Requests that pass through the
+    /// layer have a transaction too, which is committed by the same rules, without a record. The layer does not read the
+    /// bodies of their responses, so their trailers do not count.
     ///
     /// If the commit fails, the client gets the problem `not_committed` or `commit_unknown` instead of the response. See
     /// [`Operation::in_transaction`](crate::Operation::in_transaction).
@@ -331,15 +335,16 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Puts the requests in order: each belongs to the entity that `entity` selects from its body or a header, and stands at the
-    /// number that `sequence` selects, 1 to 64 digits as a JSON number or as text. See
-    /// [`Operation::ordered_by`](crate::Operation::ordered_by) for what that promises, and for which operations it is meant.
+    /// Orders the requests of each entity. `entity` selects the entity from the body or a header, and `sequence` selects
+    /// the request's number in the order, 1 to 64 digits as a JSON number or as text. See
+    /// [`Operation::ordered_by`](crate::Operation::ordered_by) for the guarantees, and for the operations that it suits.
     ///
-    /// An entity belongs to its caller ([`Caller`](super::Caller)), as keys do. A request without an entity or a sequence is refused
-    /// with 400 (`order_missing`), one that is superseded with 409 (`superseded`, which no retry can help). A success that could
-    /// not be recorded is answered with 503 (`not_recorded`), since older requests wait until it is. A response with 4xx is never
-    /// stored, whatever [`classify_response`](Self::classify_response) says: it changed nothing, and must not supersede older requests. A request without a key is
-    /// refused, even if it is [optional](Self::key_optional); and the layer cannot [`fail_open`](Self::fail_open).
+    /// An entity belongs to its caller ([`Caller`](super::Caller)), as keys do. A request without an entity or a sequence
+    /// is refused with 400 (`order_missing`), and a superseded one with 409 (`superseded`, which no retry can help). A
+    /// success that could not be recorded gets a 503 (`not_recorded`), because older requests wait until it is recorded. A
+    /// response with 4xx is never stored, even if [`classify_response`](Self::classify_response) returns `Store`, because
+    /// it changed nothing and must not supersede older requests. A request without a key is refused, even if the key is
+    /// [optional](Self::key_optional). The layer cannot [`fail_open`](Self::fail_open).
     ///
     /// ```
     /// # use lambda_once::{Idempotency, Key, MemoryStore, http::{IdempotencyKeyLayer, Caller}};
@@ -356,10 +361,10 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Sets how long a request waits for another one with its key before it is refused with 409, or with 503 if the key becomes
-    /// free but all permits of [`max_in_flight`](Self::max_in_flight) are in use. The time counts from the end of the request's
-    /// body, so it includes a wait in a queue inside the layer. Behind API Gateway, which times out after 29 or 30 seconds, the
-    /// wait is at most 28 seconds.
+    /// Sets how long a request waits for another request with its key before it is refused with 409, or with 503 if the key
+    /// becomes free but all permits of [`max_in_flight`](Self::max_in_flight) are in use. The time counts from the end of
+    /// the request's body, so it includes a wait in a queue inside the layer. Behind API Gateway, which times out after 29
+    /// or 30 seconds, the wait is at most 28 seconds.
     pub fn wait_up_to(mut self, time: Duration) -> Self {
         self.settings.wait_up_to = time;
         self
@@ -388,21 +393,21 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Settings of this layer where they differ from the engine's. Later ones replace earlier ones. A missing key is the business
-    /// of [`key_optional`](Self::key_optional).
+    /// Overrides the engine's settings for this layer. Later settings replace earlier ones. For missing keys, use
+    /// [`key_optional`](Self::key_optional).
     pub fn with_settings(mut self, settings: OperationSettings) -> Self {
         self.settings.engine = self.settings.engine.with(settings);
         self
     }
 
-    /// Sets how long a request may run outside Lambda, where the engine's [setting](crate::Builder::heartbeat) does
-    /// not suit the service. Its lease is renewed meanwhile, also after its client has disconnected
+    /// Sets how long a request may run outside Lambda, if the engine's [setting](crate::Builder::heartbeat) does not suit
+    /// the service. Its lease is renewed meanwhile, also after its client has disconnected
     /// ([`run_to_completion`](Self::run_to_completion)). At `max_duration` the handler is cancelled, with 504.
     ///
-    /// In an invocation whose deadline is known the lease lasts until then, and nothing is renewed. So in Lambda
-    /// [`validate`](Self::validate) fails, if the feature `http-lambda` is on, and a request in an invocation with a deadline is
-    /// refused with 500 `misconfigured`. The engine's own setting has no effect there: for code that also runs outside Lambda,
-    /// or behind the Lambda Web Adapter, set that one.
+    /// In an invocation whose deadline is known the lease lasts until the deadline, and is not renewed. So in Lambda, with
+    /// the feature `http-lambda`, [`validate`](Self::validate) fails, and a request in an invocation with a deadline is
+    /// refused with 500 `misconfigured`. The engine's setting has no effect there. Use the engine's setting for code that
+    /// also runs outside Lambda, or behind the Lambda Web Adapter.
     ///
     /// ```
     /// use std::time::Duration;
@@ -413,21 +418,22 @@ impl IdempotencyKeyLayer {
     /// # }
     /// ```
     ///
-    /// With `None` no lease is renewed: outside Lambda a handler is cancelled shortly before its first lease ends.
+    /// With `None` no lease is renewed, so outside Lambda a handler is cancelled shortly before its first lease ends.
     pub fn heartbeat(mut self, max_duration: impl Into<Option<Duration>>) -> Self {
         self.settings.heartbeat = Heartbeat::of(max_duration.into());
         self
     }
 
-    /// Sets whether a request runs to completion after its client has disconnected; by default, outside Lambda.
+    /// Sets whether a request runs to completion after its client has disconnected. By default it does so outside Lambda.
     ///
-    /// hyper drops the future of a request whose client disconnects. The handler may have taken effect by then, but its outcome
-    /// is lost, and a retry takes effect again. With this setting the request runs in its own task, and a retry gets the stored
-    /// response; [`in_flight`](Self::in_flight) waits for these tasks at shutdown. The [`heartbeat`](Self::heartbeat) keeps its
-    /// claim for as long as it runs. The tasks inherit the tracing span, but not the values of `tokio::task_local!`.
+    /// hyper drops the future of a request whose client disconnects. The handler may already have taken effect, but its
+    /// outcome is lost, and a retry takes effect again. With this setting the request runs in its own task, and a retry
+    /// gets the stored response. [`in_flight`](Self::in_flight) waits for these tasks at shutdown. The
+    /// [`heartbeat`](Self::heartbeat) keeps its claim for as long as it runs. The tasks inherit the tracing span, but not
+    /// the values of `tokio::task_local!`.
     ///
-    /// A request whose client disconnects before its handler begins is given up, and its claim is released. The handler counts as
-    /// begun once the inner service has been called, even if that holds the request back in a queue: see
+    /// A request whose client disconnects before its handler begins is given up, and its claim is released. The handler
+    /// counts as begun once the inner service has been called, even if that service holds the request back in a queue. See
     /// [`GiveUpLayer`](super::GiveUpLayer).
     ///
     /// In Lambda no client can disconnect from a function, and no task outlives the invocation.
@@ -441,14 +447,16 @@ impl IdempotencyKeyLayer {
         self.settings.in_flight.clone()
     }
 
-    /// Sets where the API documents its problem types. The `type` of a refusal is then this URL followed by the `code`, such as
-    /// `https://api.example.com/problems/key_reused`. By default it is `about:blank` (RFC 9457, section 4.2.1).
+    /// Sets the URL at which the API documents its problem types. The `type` of a refusal is then this URL followed by the
+    /// `code`, such as `https://api.example.com/problems/key_reused`. By default it is `about:blank` (RFC 9457, section
+    /// 4.2.1).
     pub fn problem_type_base(mut self, url: impl Into<Cow<'static, str>>) -> Self {
         self.settings.problem_type_base = Some(url.into());
         self
     }
 
-    /// Called with every refusal before it is sent, to add headers or to replace it with the API's own error format.
+    /// Sets a function that is called with every refusal before it is sent, to add headers or to replace it with the API's
+    /// error format.
     pub fn on_rejection(mut self, decorate: impl Fn(&Parts, &mut Response<Bytes>) + Send + Sync + 'static) -> Self {
         self.settings.on_rejection = Some(Arc::new(decorate));
         self

@@ -1,4 +1,4 @@
-//! The layer's limits: of bodies, and of handlers.
+//! The layer's limits on bodies and handlers.
 
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ impl IdempotencyKeyLayer {
     }
 
     /// Sets the largest response body that is stored, in bytes, 6 MiB by default. A larger response is passed through and
-    /// stored without its body, so a retry gets 410. In Lambda the same holds for a response above its limit of 6,291,556 bytes, as
-    /// `lambda_http` encodes it: the function could not replay it either. A [stream](super#streams) has no limit.
+    /// stored without its body, so a retry gets 410. In Lambda the same applies to a response above Lambda's limit of
+    /// 6,291,556 bytes, as `lambda_http` encodes it, because the function could not replay it either. A
+    /// [stream](super#streams) has no limit.
     ///
     /// The limit of the [store](crate::store::Limits) applies as well, to the compressed response.
     pub fn max_response(mut self, bytes: usize) -> Self {
@@ -40,18 +41,18 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Sets how many handlers run at once. A further request is refused with 503 `overloaded` and `Retry-After`, before its
-    /// operation is claimed. By default there is no limit.
+    /// Sets how many handlers may run simultaneously. A further request is refused with 503 `overloaded` and `Retry-After`,
+    /// before its operation is claimed. By default there is no limit.
     ///
     /// A request counts from the moment its body has been read and it is about to claim its operation until its handler has ended,
     /// even if its client has disconnected ([`run_to_completion`](Self::run_to_completion)). A concurrency limit outside this layer
     /// is released when the client disconnects, so it does not limit handlers. To have further requests wait in a queue instead, see
     /// [`GiveUpLayer`](super::GiveUpLayer).
     ///
-    /// Requests that [wait](Self::wait_up_to) for another request and requests that pass through do not count. A replay counts
-    /// while its claim is under way, if a permit is free. If none is, the layer reads the record instead, so that a replay is not
-    /// refused. It reads at most as many records at once as handlers may run, and refuses further requests without a read. A request
-    /// that has waited for its key also waits for a permit, within the time it may wait.
+    /// Requests that [wait](Self::wait_up_to) for another request and requests that pass through do not count. A replay
+    /// counts during its claim, if a permit is free. If no permit is free, the layer reads the record instead, so that a
+    /// replay is not refused. At most as many records are read simultaneously as handlers may run, and further requests are
+    /// refused without a read. A request that has waited for its key also waits for a permit, within the time it may wait.
     ///
     /// Clones of this layer and the services that it wraps share one limit.
     ///

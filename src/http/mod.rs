@@ -26,7 +26,7 @@
 //! # #[cfg(not(feature = "http-lambda"))] fn main() {}
 //! ```
 //!
-//! Outside Lambda the service needs a name (`scope`), and the layer goes onto routes, not onto the router:
+//! Outside Lambda the service needs a name (`scope`), and the layer is applied to routes, not to the router:
 //!
 //! ```no_run
 //! # #[cfg(feature = "axum")] {
@@ -55,16 +55,17 @@
 //!
 //! # Refusals
 //!
-//! A refusal is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with the members `type`, `title`,
-//! `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, if the wait is known,
-//! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease (a long request renews it)
-//! and the margin for clocks. `Retry-After` stays at one or two seconds, since a running request usually ends much sooner. A
-//! `response_not_stored` has the status of the response as `response_status` and its `Location` as a header; under
-//! [`Results::Discard`](crate::Results::Discard) the status alone. A `key_reused` names in `differs` the parts in which the request
-//! differs from the first one with its key, an array of `method_and_path`, `query`, `headers` and `body`, if they are known.
+//! A refusal is `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with the members `type`,
+//! `title`, `status`, `detail`, `code`, `retryable` (whether the same request may be sent again) and, if the wait is known,
+//! `retry_after_ms` (milliseconds). While another request holds the key, that is the rest of its lease (a long request
+//! renews it) and the margin for clocks. `Retry-After` stays at one or two seconds, because a running request usually ends
+//! much sooner. A `response_not_stored` has the status of the response as `response_status` and its `Location` as a header,
+//! or only the status under [`Results::Discard`](crate::Results::Discard). The `differs` member of a `key_reused` contains
+//! the parts in which the request differs from the first one with its key, an array of `method_and_path`, `query`,
+//! `headers` and `body`, if they are known.
 //!
-//! Programs should match the `code`. A code keeps its name and meaning in all versions 0.x and 1.x; new codes may be added. `type` is
-//! `about:blank`, and `title` the phrase of the status, unless the API documents its problem types
+//! Programs should match the `code`. A code keeps its name and meaning in all versions 0.x and 1.x. New codes may be added.
+//! `type` is `about:blank`, and `title` the phrase of the status, unless the API documents its problem types
 //! ([`problem_type_base`](IdempotencyKeyLayer::problem_type_base)).
 //!
 //! | `code` | status | retryable | when |
@@ -104,8 +105,8 @@
 //!
 //! * method;
 //! * API Gateway's API and stage;
-//! * path as the client sent it, without the stage, and what a router has made of it, with percent-encoding normalized
-//!   (RFC 3986, section 6.2.2): `%7E` is `~`, `%2f` is `%2F`, and neither is `/`;
+//! * path as the client sent it, without the stage, and the current path if a router has changed it, with percent-encoding
+//!   normalized (RFC 3986, section 6.2.2): `%7E` is `~`, `%2f` is `%2F`, and neither is `/`;
 //! * the decoded query, by name, with repeated values in order;
 //! * media type without parameters;
 //! * body: in canonical form if the media type is JSON (`application/json`, `+json`); the decoded fields by name, with repeated
@@ -117,33 +118,35 @@
 //!
 //! # What is stored
 //!
-//! By default responses with 2xx, 3xx and 4xx, except those that a retry may change ([`ResponseAction::by_status`]). 408, 424, 499 and
-//! 504 keep the key until its lease ends; other responses release it. [`ResponseAction`] says otherwise, per status or per response:
-//! after an effect, respond with [`ResponseAction::Store`] or [`ResponseAction::Keep`], whatever the status.
+//! By default responses with 2xx, 3xx and 4xx, except those that a retry may change ([`ResponseAction::by_status`]). 408,
+//! 424, 499 and 504 keep the key until its lease ends. Other responses release it. A [`ResponseAction`] overrides this, per
+//! status or per response. After an effect, respond with [`ResponseAction::Store`] or [`ResponseAction::Keep`], whatever
+//! the status.
 //!
-//! An error of the service keeps the key if it is [marked as unknown](crate::Classify::unknown), or if it has no mark and the error
-//! of a timeout (`tower::timeout`, `tokio::time::timeout`) is among its sources: the timeout dropped a future that may have taken
-//! effect. Other errors release it. Marks and sources are found in boxed errors (as `lambda_http::Error` is) and in errors with a
-//! [classifier](crate::Builder::classify).
+//! An error of the service keeps the key if it is [marked as unknown](crate::Classify::unknown), or if it has no mark and
+//! the error of a timeout (`tower::timeout`, `tokio::time::timeout`) is among its sources, because the timeout dropped a
+//! future that may have taken effect. Other errors release it. Marks and sources are found in boxed errors (such as
+//! `lambda_http::Error`) and in errors with a [classifier](crate::Builder::classify).
 //!
-//! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`ResponseAction`] is among the extensions of the
-//! response. The trailers of a response larger than [`max_response`](IdempotencyKeyLayer::max_response) are not known yet and do not count:
-//! it is recorded as done, without its body.
+//! A `grpc-status` other than 0, in the trailers or the headers, keeps the key, unless a [`ResponseAction`] is among the
+//! extensions of the response. The trailers of a response larger than [`max_response`](IdempotencyKeyLayer::max_response)
+//! are not known yet and do not count. Such a response is recorded as done, without its body.
 //!
 //! Status, headers, body and trailers are stored, except headers of one exchange: hop-by-hop and framing headers,
-//! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value is `*` or
-//! its name is in [`store_headers`](IdempotencyKeyLayer::store_headers): any other value was chosen for the origin that asked first.
-//! A replay names the request that ran in `Original-Request`, if its [id](IdempotencyKeyLayer::request_id) is known.
+//! `Authorization`, `Set-Cookie`, `Date`, tracing, request ids and rate limits. `Access-Control-*` is stored if its value
+//! is `*` or its name is in [`store_headers`](IdempotencyKeyLayer::store_headers). Any other value was chosen for the
+//! origin of the first request. The `Original-Request` header of a replay contains the
+//! [id](IdempotencyKeyLayer::request_id) of the request that ran, if it is known.
 //!
 //! # Streams
 //!
-//! A body is passed to the client as it arrives, instead of being buffered, if
+//! The body of a response is passed to the client as it arrives, instead of being buffered, if
 //!
 //! 1. the response is `text/event-stream`, or marked as [`StreamResponse`]; or
-//! 2. its [`ResponseAction`] is `Release`, it is not one of gRPC, and its body is not complete at once.
+//! 2. its [`ResponseAction`] is `Release`, it is not a gRPC response, and its body is not complete immediately.
 //!
-//! The body is a part of the operation. It is read under the claim, and within the handler's time. When it has ended, the claim is
-//! settled, and then the client sees the end:
+//! The body is a part of the operation. It is read under the claim, and within the handler's time. When it has ended, the
+//! claim is settled before the client sees the end:
 //!
 //! | the body | key | a retry |
 //! |---|---|---|
@@ -153,19 +156,23 @@
 //! | ended, with `Keep`; or broke off, unless the action is `Release` | held until the lease ends | 409, then by [`AfterUnknown`](crate::AfterUnknown) |
 //! | was cut off: the lease was lost, the longest duration or the deadline reached, or the body panicked | as above | as above |
 //!
-//! If the operation ends without an outcome (its lease was lost, or its transaction was rolled back), the body ends with an error, which
-//! breaks off the response: its status has been sent. Clients of HTTP/1.0 cannot tell that from the end. An outcome that the store could
-//! not record breaks off no response, buffered or not. `Content-Length` is removed from a stream, and trailers are sent once the claim is
-//! settled, because a server takes either for the end. Responses without a body (to HEAD; 204 and 304) are not streams. In Lambda a
-//! stream needs `lambda_http::run_with_streaming_response`. If the client disconnects, a request that [runs to completion](IdempotencyKeyLayer::run_to_completion) reads the body to its end. Otherwise the
-//! body is dropped, and the key is held until the lease ends.
+//! If the operation ends without an outcome (its lease was lost, or its transaction was rolled back), the body ends with an
+//! error, which breaks off the response, because its status has already been sent. Clients of HTTP/1.0 cannot distinguish
+//! that from the end. An outcome that the store could not record breaks off no response, buffered or not. If the client
+//! disconnects, a request that [runs to completion](IdempotencyKeyLayer::run_to_completion) reads the body to its end.
+//! Otherwise the body is dropped, and the key is held until the lease ends.
+//!
+//! `Content-Length` is removed from a stream, and trailers are sent once the claim is settled, because a server treats
+//! either as the end. Responses without a body (to HEAD; 204 and 304) are not streams. In Lambda a stream needs
+//! `lambda_http::run_with_streaming_response`.
 //!
 //! # Disconnects
 //!
 //! hyper drops a request whose client disconnects. Outside Lambda the layer therefore runs each request in a task
-//! ([`run_to_completion`](IdempotencyKeyLayer::run_to_completion)), so that the retry gets the stored response. Wait for these
-//! tasks at shutdown: [`InFlight`]. A request whose client disconnects before its handler begins is given up. Limit these tasks by
-//! [`max_in_flight`](IdempotencyKeyLayer::max_in_flight): a limit outside the layer counts clients, not handlers.
+//! ([`run_to_completion`](IdempotencyKeyLayer::run_to_completion)), so that the retry gets the stored response. Wait for
+//! these tasks at shutdown with [`InFlight`]. A request whose client disconnects before its handler begins is given up.
+//! Limit these tasks with [`max_in_flight`](IdempotencyKeyLayer::max_in_flight), because a limit outside the layer counts
+//! clients, not handlers.
 
 mod admission;
 mod answer;

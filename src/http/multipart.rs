@@ -34,7 +34,7 @@ pub(super) fn pieces<'a>(content_type: &HeaderValue, body: &'a [u8]) -> Option<V
     }
 }
 
-/// What follows a delimiter: padding up to the end of its line, which is left out.
+/// Returns the bytes after the line of a delimiter, whose padding is ignored.
 fn after_line(rest: &[u8]) -> Option<&[u8]> {
     without_padding(rest).strip_prefix(b"\r\n")
 }
@@ -76,7 +76,7 @@ fn boundary(content_type: &[u8]) -> Option<Vec<u8>> {
     found.filter(|boundary| is_boundary(boundary))
 }
 
-/// A parameter's value, quoted or not, and what follows it: nothing, or the next parameter.
+/// Returns a parameter's value, quoted or not, and the rest after it, which is empty or the next parameter.
 fn value_and_rest(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let Some(mut rest) = text.strip_prefix(b"\"") else {
         let (value, rest) = text.split_at(text.iter().position(|&byte| byte == b';').unwrap_or(text.len()));
@@ -101,7 +101,8 @@ fn value_and_rest(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     }
 }
 
-/// Whether it is 1 to 70 of the characters that RFC 2046 allows. Many clients do not quote those that are not part of a token.
+/// Whether a boundary is 1 to 70 of the characters that RFC 2046 allows. Many clients do not quote characters that a token
+/// cannot contain.
 fn is_boundary(text: &[u8]) -> bool {
     let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"'()+_,-./:=? ".contains(byte);
     (1..=MAX_BOUNDARY).contains(&text.len()) && text.iter().all(is_allowed) && !text.ends_with(b" ")

@@ -1,4 +1,4 @@
-//! Gives back claims that nobody acts on.
+//! Releases claims that are not used.
 
 use std::mem;
 
@@ -13,10 +13,10 @@ use crate::{
     store::ResultData,
 };
 
-/// The store's answer to a claim, until it is [taken](Self::take). Dropping it gives the claim back.
+/// The store's result of a claim, until it is [taken](Self::take). Dropping it releases the claim.
 ///
-/// A server drops a request whose client disconnects. If the handler has not started, there is no effect to protect, and under
-/// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) the claim would block the key for good.
+/// A server drops a request whose client disconnects. If the handler has not started, there is no effect to protect, and
+/// under [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse) the claim would block the key permanently.
 pub(super) struct PendingClaim {
     engine: Engine,
     in_flight: InFlight,
@@ -34,7 +34,7 @@ impl PendingClaim {
         Self { engine, in_flight, window, answer: answers.pop(), withdrawal }
     }
 
-    /// Takes the answer. From then on its claim, if it was granted, is the caller's to settle.
+    /// Takes the result. The caller must then settle the claim, if it was granted.
     pub(super) fn take(&mut self) -> Result<ClaimAnswer, Error> {
         self.answer.take().unwrap_or(Ok(ClaimAnswer::OutOfTime))
     }

@@ -15,40 +15,41 @@ use crate::{
     store::{Mismatch, MismatchState},
 };
 
-/// The `type` of a refusal unless the API has problem types of its own (RFC 9457, section 4.2.1). The `title` is the status phrase
-/// then, and the `code` says more.
+/// The `type` of a refusal unless the API has its own problem types (RFC 9457, section 4.2.1). The `title` is then the
+/// status phrase, and the `code` is more specific.
 const NO_TYPE: &str = "about:blank";
 
 /// The longest `Retry-After`, in seconds.
 const MAX_RETRY_AFTER: u128 = 2;
 
-/// Ends the text of each refusal that a retry may cure. Whoever retries with another key has the operation take effect twice.
+/// Ends the text of each refusal that a retry may resolve. A retry with a different key would make the operation take
+/// effect twice.
 const ADVICE: &str = "; send the same request again, with the same key";
 
-/// Why the handler does not respond to a request.
+/// The reason that the handler does not respond to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     status: StatusCode,
     code: &'static str,
     detail: Cow<'static, str>,
     retry: Retry,
-    /// What is kept of the response: its status, and its `Location`.
+    /// The stored part of the response: its status, and its `Location`.
     answered: Option<Box<(StatusCode, Option<HeaderValue>)>>,
     /// The parts in which the request differs from the one that the key was used with.
     difference: Difference,
-    /// The cause, for the log alone.
+    /// The cause, only for the log.
     cause: Option<String>,
 }
 
-/// Whether the same request may succeed later.
+/// Retry advice for the same request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retry {
     Never,
-    /// At any time.
+    /// At any time, without a suggested pause.
     Possible,
-    /// After a pause; how long the obstacle lasts is not known.
+    /// After a pause of unknown length.
     Soon,
-    /// Once this time has passed at the latest.
+    /// At the latest after this time.
     After(Duration),
 }
 
@@ -216,8 +217,9 @@ impl Problem {
     )
     .retry_after(Duration::from_secs(1));
 
-    /// Returns the refusal of a key that was used with another request, by the state of that request. None advises another key: if
-    /// the client meant to retry that request, it would take effect twice. That request is the one to send again.
+    /// Returns the refusal of a key that was used with another request, by the state of that request. No refusal advises a
+    /// different key: if the client meant to retry that request, it would take effect twice, so the client must send that
+    /// request again.
     pub(super) fn of_mismatch(mismatch: Mismatch) -> Self {
         let detail = match mismatch.state {
             MismatchState::Final => Self::MISMATCH.detail,
@@ -234,12 +236,12 @@ impl Problem {
         Self { detail, difference: mismatch.difference, ..Self::MISMATCH }
     }
 
-    /// Returns the parts in which the request differs from the one that the key was used with, as far as they are known.
+    /// Returns the known parts in which the request differs from the one that the key was used with.
     pub(super) const fn difference(&self) -> Difference {
         self.difference
     }
 
-    /// Of a transaction that was not committed, or may not have been.
+    /// Returns the refusal for a transaction that was not committed, or may not have been.
     pub(super) fn of_commit(failure: &Failure) -> Self {
         if failure.verdict() == Verdict::Unknown { Self::COMMIT_UNKNOWN } else { Self::NOT_COMMITTED }
     }
@@ -257,7 +259,7 @@ impl Problem {
         self.cause.as_deref()
     }
 
-    /// Returns the outcome that is logged of this refusal, and told to observers, if nothing was claimed.
+    /// Returns the outcome of this refusal for the log and observers, if nothing was claimed.
     pub(super) fn unclaimed_outcome(&self) -> Result<OutcomeKind, ErrorKind> {
         Err(match self.code {
             "caller_unknown" => ErrorKind::Caller,
@@ -276,7 +278,7 @@ impl Problem {
         Self { detail: detail.into(), ..Self::new(StatusCode::BAD_REQUEST, "key_malformed", "") }
     }
 
-    /// Asks the client to retry; when it may succeed is not known.
+    /// Asks the client to retry, at an unknown time.
     pub(super) const fn retry_soon(mut self) -> Self {
         self.retry = Retry::Soon;
         self
@@ -288,7 +290,7 @@ impl Problem {
         self
     }
 
-    /// Adds what is kept of the response.
+    /// Adds the stored part of the response.
     pub(super) fn answered(mut self, status: StatusCode, location: Option<HeaderValue>) -> Self {
         self.answered = Some(Box::new((status, location)));
         self
@@ -352,7 +354,7 @@ impl Problem {
     }
 }
 
-/// Returns the phrase of a status as RFC 9110 has it: `http` keeps some of older standards.
+/// Returns the phrase of a status from RFC 9110, because some phrases of `http` are from older standards.
 fn phrase(status: StatusCode) -> &'static str {
     match status {
         StatusCode::PAYLOAD_TOO_LARGE => "Content Too Large",

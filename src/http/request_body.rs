@@ -1,4 +1,4 @@
-//! Request bodies: read once for the fingerprint, and passed on unchanged.
+//! Request bodies, which are read once for the fingerprint and passed on unchanged.
 
 use std::{
     convert::Infallible,
@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{error::BoxError, idempotency::verdict::chain};
 
-/// Why a body could not be read.
+/// The reason that a body could not be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BodyProblem {
@@ -31,7 +31,7 @@ pub enum BodyProblem {
     TooLarge,
     /// It paused for longer than the idle timeout.
     TimedOut,
-    /// The layer holds as many bytes of bodies as it may.
+    /// The layer already holds its maximum number of body bytes.
     NoRoom,
     /// The body could not be read to its end.
     Broken(BoxError),
@@ -64,7 +64,7 @@ pub enum BodyProblem {
 /// # }
 /// ```
 ///
-/// For your own type, let the [reader](BodyReader::read) read the body, and create a new one from the bytes.
+/// For a custom type, let the [reader](BodyReader::read) read the body, and create a new one from the bytes.
 pub trait RequestBody: Sized + Send + 'static {
     /// Returns the bytes, at most [`max_bytes`](BodyReader::max_bytes) of them, and a body that yields the same bytes.
     fn read(self, reader: &mut BodyReader) -> impl Future<Output = Result<(Bytes, Self), BodyProblem>> + Send;
@@ -157,7 +157,7 @@ pub struct BodyReader {
     max_bytes: usize,
     idle_timeout: Duration,
     room: Room,
-    /// What it has taken of the room, until it is dropped.
+    /// The bytes that it has reserved, until it is dropped.
     taken: usize,
 }
 
@@ -206,7 +206,7 @@ impl BodyReader {
             }
             self.room.take(data.len())?;
             self.taken += data.len();
-            // The first frame is often the only one: it is not copied.
+            // The first frame is often the only one, and is not copied.
             if first.is_empty() && more.is_empty() {
                 first = data;
             } else {

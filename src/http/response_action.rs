@@ -1,11 +1,12 @@
-//! Decides by a response what happens to its key.
+//! The effect of a response on its key.
 
 use http::StatusCode;
 
-/// What happens to the key once the handler has responded.
+/// The effect of a response on its key.
 ///
-/// The layer decides by the status ([`IdempotencyKeyLayer::classify_response`](super::IdempotencyKeyLayer::classify_response)). A handler overrides
-/// that with a decision in the extensions of its response.
+/// The layer decides by the status
+/// ([`IdempotencyKeyLayer::classify_response`](super::IdempotencyKeyLayer::classify_response)). A handler overrides that
+/// with a `ResponseAction` in the extensions of its response.
 ///
 /// ```
 /// use lambda_once::http::ResponseAction;
@@ -16,8 +17,8 @@ use http::StatusCode;
 /// # Ok::<(), http::Error>(())
 /// ```
 ///
-/// In axum: `(StatusCode::SERVICE_UNAVAILABLE, Extension(ResponseAction::Keep))`. After an effect, respond with `Store` or `Keep`,
-/// whatever the status: with `Release` a retry takes effect again.
+/// In axum: `(StatusCode::SERVICE_UNAVAILABLE, Extension(ResponseAction::Keep))`. After an effect, respond with `Store` or
+/// `Keep`, whatever the status, because with `Release` a retry takes effect again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResponseAction {
@@ -25,18 +26,20 @@ pub enum ResponseAction {
     Store,
     /// The operation did not take effect. Its key is free, and a retry runs the handler again.
     Release,
-    /// Whether the operation took effect is not known. The key is kept until its lease ends. By default the next request then
-    /// runs the handler again, with [`Claim::took_over`](crate::Claim::took_over); see [`AfterUnknown`](crate::AfterUnknown).
+    /// It is unknown whether the operation took effect. The key is kept until its lease ends. By default the next request
+    /// then runs the handler again, with [`Claim::took_over`](crate::Claim::took_over) (see
+    /// [`AfterUnknown`](crate::AfterUnknown)).
     Keep,
 }
 
 impl ResponseAction {
-    /// The default decision by status.
+    /// Returns the default decision by status.
     ///
-    /// * `Release`: statuses that a retry may change because it has other credentials or headers, or comes at another time: 401,
-    ///   403, 404, 405, 406, 407, 409, 411, 412, 413, 415, 416, 417, 421, 423, 425, 426, 428, 429 and 431. Also 307 and 308, which
+    /// * `Release`: statuses that a retry may change with other credentials or headers, or at another time: 401, 403, 404,
+    ///   405, 406, 407, 409, 411, 412, 413, 415, 416, 417, 421, 423, 425, 426, 428, 429 and 431. Also 307 and 308, which
     ///   send the same request elsewhere, with the same key, and 5xx except 504.
-    /// * `Keep`: 408, 424, 499 and 504, which report that something was given up or has failed, not whether it took effect.
+    /// * `Keep`: 408, 424, 499 and 504, which report that something was given up or has failed, but not whether it took
+    ///   effect.
     /// * `Store`: 2xx, other 3xx and other 4xx, 400 and 422 among them.
     pub fn by_status(status: StatusCode) -> Self {
         match status {
@@ -60,11 +63,12 @@ impl ResponseAction {
             | StatusCode::PRECONDITION_REQUIRED
             | StatusCode::TOO_MANY_REQUESTS
             | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
-            // The client sends the same request to another place. Stored, it would be refused there as another one.
+            // The client sends the same request elsewhere. If this response were stored, that request would be refused as a
+            // different one.
             | StatusCode::TEMPORARY_REDIRECT
             | StatusCode::PERMANENT_REDIRECT => Self::Release,
             StatusCode::REQUEST_TIMEOUT | StatusCode::FAILED_DEPENDENCY | StatusCode::GATEWAY_TIMEOUT => Self::Keep,
-            // nginx's: the client has closed the connection.
+            // nginx uses it if the client has closed the connection.
             _ if status.as_u16() == 499 => Self::Keep,
             _ if status.is_success() || status.is_redirection() || status.is_client_error() => Self::Store,
             _ => Self::Release,

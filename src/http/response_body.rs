@@ -1,4 +1,4 @@
-//! Response bodies: passed through, buffered, or both if they exceed the cap or are not complete yet.
+//! Response bodies, which are passed through, buffered, or both if they exceed the cap or are not complete yet.
 
 use std::{
     future::poll_fn,
@@ -18,7 +18,7 @@ use crate::error::BoxError;
 pin_project! {
     /// The response body: the inner service's own, buffered bytes, or a refusal.
     ///
-    /// It is `Send` and `Sync` where the inner body is. It fails where the inner body does, and if a [stream](super#streams) is
+    /// It is `Send` and `Sync` if the inner body is. It fails if the inner body does, and if a [stream](super#streams) is
     /// cut off.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
@@ -36,7 +36,7 @@ impl<B> ResponseBody<B> {
         Self { bytes: Bytes::new(), trailers: None, rest: Some(Box::pin(body)), stream: None }
     }
 
-    /// Passes on what an operation that is still running sends.
+    /// Passes on the body of an operation that is still running.
     pub(super) fn streamed(stream: Stream) -> Self {
         Self { bytes: Bytes::new(), trailers: None, rest: None, stream: Some(stream) }
     }
@@ -61,12 +61,13 @@ impl<B> ResponseBody<B> {
 }
 
 impl<B: Body<Data = Bytes>> ResponseBody<B> {
-    /// Buffers a body of up to `limit` bytes. A longer one yields what was buffered, followed by the rest.
+    /// Buffers a body of up to `limit` bytes. A longer body yields the buffered part, followed by the rest.
     pub(super) async fn read(body: B, limit: usize) -> Result<Self, B::Error> {
         Self::buffer(body, limit, true).await
     }
 
-    /// The same of what is there of the body at once. A body that has more to come yields what was buffered, followed by the rest.
+    /// Buffers the part of a body that is available immediately. A body that has more yields the buffered part, followed by
+    /// the rest.
     pub(super) async fn read_ready(body: B, limit: usize) -> Result<Self, B::Error> {
         Self::buffer(body, limit, false).await
     }
@@ -88,7 +89,7 @@ impl<B: Body<Data = Bytes>> ResponseBody<B> {
                 Ok(data) => data,
                 Err(frame) => return Ok(Self::with_trailers(joined(first, more), frame.into_trailers().ok())),
             };
-            // The first frame is often the only one: it is not copied.
+            // The first frame is often the only one, and is not copied.
             if first.is_empty() {
                 first = data;
             } else {
@@ -143,7 +144,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for ResponseBody<B> {
         }
         let own = self.bytes.len() as u64;
         let Some(rest) = &self.rest else {
-            // An exact size has hyper send `Content-Length`, after which there are no trailers.
+            // With an exact size, hyper sends `Content-Length`, which rules out trailers.
             let mut hint = SizeHint::with_exact(own);
             if self.trailers.is_some() {
                 hint = SizeHint::new();

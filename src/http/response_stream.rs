@@ -1,8 +1,8 @@
 //! Responses that reach their clients frame by frame, while their operations are still running.
 //!
-//! The body of such a response is a part of the handler: it is read under the claim, which is settled once the body has ended. The
-//! client gets the head first, then each frame, and the end of the body after the claim has been settled. The body that the client
-//! gets also drives the rest of the request, unless that runs in its own task.
+//! The body of such a response is a part of the handler. It is read under the claim, which is settled once the body has
+//! ended. The client gets the head first, then each frame, and the end of the body after the claim has been settled. The
+//! client's body also drives the rest of the request, unless the request runs in its own task.
 
 use std::{
     fmt,
@@ -25,8 +25,8 @@ use crate::{error::BoxError, future::BoxFuture};
 /// Marks a response whose body is passed to the client as it arrives, by its extensions. The response is not stored, so a retry gets
 /// 410 `response_not_stored` once the body has ended. `text/event-stream` needs no mark.
 ///
-/// The operation is recorded when the body ends. Until then it holds its key, and what the body does until then is a part of the operation.
-/// See [Streams](super#streams).
+/// The operation is recorded when the body ends. Until then it holds its key, and all effects of the body are part of the
+/// operation. See [Streams](super#streams).
 ///
 /// ```
 /// use lambda_once::http::StreamResponse;
@@ -40,7 +40,7 @@ use crate::{error::BoxError, future::BoxFuture};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamResponse;
 
-/// Returns whether the body of a response is passed on as it arrives, whatever becomes of its key.
+/// Returns whether the body of a response is passed on as it arrives, independent of its key.
 pub(super) fn is_stream(response: &Parts) -> bool {
     let of_events = |value: &str| {
         value.split(';').next().is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("text/event-stream"))
@@ -60,7 +60,7 @@ pub(super) struct Settled;
 #[derive(Debug)]
 pub(super) struct Opening(oneshot::Sender<(Parts, mpsc::Receiver<Read>)>);
 
-/// Learns whether a stream is opened.
+/// Receives the stream, if it is opened.
 #[derive(Debug)]
 pub(super) struct Opened(oneshot::Receiver<(Parts, mpsc::Receiver<Read>)>);
 
@@ -70,8 +70,8 @@ impl Opening {
         (Self(opening), Opened(opened))
     }
 
-    /// Sends the head, then each frame of the body as it arrives, and returns the trailers. The body is read to its end, also after
-    /// its client has left. An error is sent to the client and returned.
+    /// Sends the head, then each frame of the body as it arrives, and returns the trailers. The body is read to its end,
+    /// even after its client has left. An error is sent to the client and returned.
     pub(super) async fn pass<B>(self, head: Parts, body: B) -> Result<Option<HeaderMap>, ()>
     where
         B: Body<Data = Bytes, Error: Into<BoxError>>,
@@ -108,7 +108,7 @@ impl Opened {
         let first = poll_fn(|context| {
             if let Poll::Ready(answer) = served.as_mut().poll(context) {
                 return Poll::Ready(match self.0.try_recv() {
-                    // It has ended as well.
+                    // The request has ended as well.
                     Ok(opened) if may_open => Either::Right((opened, Some(answer))),
                     _ => Either::Left(answer),
                 });
@@ -146,11 +146,11 @@ fn end_of<R, E>(answer: Result<Response<R>, E>) -> Result<(), BoxError> {
 /// The body of a stream, on the client's side.
 pub(super) struct Stream {
     frames: mpsc::Receiver<Read>,
-    /// The rest of the request, until that has ended. The lock makes it `Sync`, and is never taken.
+    /// The rest of the request, until it has ended. The lock makes it `Sync`, and is never taken.
     end: Option<Mutex<BoxFuture<'static, Result<(), BoxError>>>>,
-    /// The trailers, held back until the claim is settled: a server takes them for the end, and drops the body.
+    /// The trailers, sent once the claim is settled, because a server treats them as the end, and drops the body.
     trailers: Option<Frame<Bytes>>,
-    /// The error at which it ends, told once the claim is settled: a server drops a body that has failed.
+    /// The error at the end of the body, sent once the claim is settled, because a server drops a body that has failed.
     failure: Option<BoxError>,
 }
 
@@ -166,7 +166,7 @@ impl Stream {
             match self.frames.poll_recv(context) {
                 Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => self.trailers = Some(frame),
                 Poll::Ready(Some(Ok(frame))) => return Poll::Ready(Some(Ok(frame))),
-                // That of the handler's body comes first: it is the cause of the other.
+                // The handler body's error comes first, because it is the cause of the other.
                 Poll::Ready(Some(Err(error))) => self.failure = Some(error),
                 Poll::Ready(None) if self.end.is_none() => {
                     let trailers = self.trailers.take();

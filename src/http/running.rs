@@ -21,7 +21,7 @@ use crate::idempotency::{
     verdict::{Failure, Verdict},
 };
 
-/// The longest id of a request that is stored, in bytes: clients choose it.
+/// The longest id of a request that is stored, in bytes, because clients choose it.
 const MAX_REQUEST_ID: usize = 255;
 
 impl LayerSettings {
@@ -47,13 +47,13 @@ impl LayerSettings {
                 && let Some(found) = earlier_result(&own, |claim| probe(&parts, claim)).await?
             {
                 let (parts, bytes) = found.into_parts();
-                // It was another request that ran.
+                // A different request ran.
                 let body = ResponseBody::of_bytes(bytes);
                 let replay = self.replay_of(&parts.headers, &body, is_invocation);
                 return Ok(Success::Recover(self.ran(parts, replay, body, None)));
             }
             if client.has_left() {
-                // While it was probed.
+                // The client left during the probe.
                 return Err(Failure::transient("the client has left before the handler began"));
             }
             let called = self.engine.timed(Some(own.key()), || inner.call(Request::from_parts(parts, body))).await;
@@ -74,7 +74,7 @@ impl LayerSettings {
             let read = if is_stream {
                 Some(ResponseBody::passed(body))
             } else if decision == ResponseAction::Release && !has_no_body && !grpc::is_grpc(&parts.headers) {
-                // It is not stored, so nothing is waited for.
+                // It is not stored, so there is nothing to wait for.
                 ResponseBody::read_ready(body, self.max_response).await.ok()
             } else {
                 ResponseBody::read(body, self.max_response).await.ok()
@@ -111,22 +111,22 @@ impl LayerSettings {
         let asked = Asked { parts: request.as_ref(), key, attempt, answer_by: None, is_invocation };
         let took_over = claim.took_over();
         let end = self.engine.run_and_settle(claim, transaction, running).await;
-        // The response may be a replay, which needs none.
+        // The response may be a replay, which needs no permit.
         drop(permit);
         self.conclude(end, asked, took_over).await
     }
 
-    /// What becomes of the key, by what the handler has said, or by the status of its response.
+    /// Returns the decision of the handler or, without one, of the status of its response.
     pub(super) fn decision_on(&self, extensions: &Extensions, status: StatusCode) -> ResponseAction {
         match extensions.get::<ResponseAction>().copied().unwrap_or_else(|| (self.decide)(status)) {
-            // It would count as the newest, and what is older would not run.
+            // It would count as the newest request, and older ones would not run.
             ResponseAction::Store if self.order.is_some() && status.is_client_error() => ResponseAction::Release,
             decision => decision,
         }
     }
 
-    /// Whether nobody knows, by an error of the service, if the operation took effect. Only boxed errors can be looked into, as
-    /// those of `lambda_http` and of `tower`'s layers are, and errors that have a classifier.
+    /// Whether an error of the service leaves the effect of the operation unknown. Only boxed errors, such as those of
+    /// `lambda_http` and of `tower`'s layers, and errors that have a classifier can be inspected.
     fn is_doubtful<E: 'static>(&self, error: &E) -> bool {
         let settings = &self.engine.settings;
         settings.classifiers.verdict_of_any(error, settings.on_panic) == Some(Verdict::Unknown)
@@ -143,7 +143,7 @@ impl LayerSettings {
         HandlerEnd::Answered { parts, body, headers: &self.stored_headers, replay, request_id }
     }
 
-    /// Returns what a retry gets of a response that has been buffered.
+    /// Returns the part of a buffered response that a retry gets.
     fn replay_of<R>(&self, headers: &HeaderMap, body: &ResponseBody<R>, is_invocation: bool) -> Replay {
         match body.whole() {
             Some(bytes) if !is_invocation || lambda::takes_response(headers, bytes) => Replay::Whole,
@@ -151,7 +151,7 @@ impl LayerSettings {
         }
     }
 
-    /// Returns the id by which the client or the front door knows a request.
+    /// Returns the id of a request that the client or the front door has assigned.
     fn request_id(&self, parts: &Parts) -> Option<HeaderValue> {
         let given = parts.headers.get(&self.request_id).filter(|id| (1..=MAX_REQUEST_ID).contains(&id.len()));
         given.cloned().or_else(|| HeaderValue::from_str(lambda::request_id(parts)?).ok())

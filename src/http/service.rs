@@ -13,9 +13,9 @@ use tower_service::Service;
 use super::{RequestBody, ResponseBody, exchange, settings::LayerSettings};
 use crate::{error::BoxError, future::BoxFuture};
 
-/// The service that [`IdempotencyKeyLayer`](super::IdempotencyKeyLayer) makes.
+/// The service that [`IdempotencyKeyLayer`](super::IdempotencyKeyLayer) creates.
 ///
-/// The request that it hands on has the [`Claim`](crate::Claim) among its extensions, unless it passes through unprotected.
+/// The inner request has the [`Claim`](crate::Claim) among its extensions, unless it passes through unprotected.
 #[derive(Clone)]
 pub struct IdempotencyKeyService<S> {
     pub(super) inner: S,
@@ -41,7 +41,8 @@ where
     type Error = S::Error;
     type Future = BoxFuture<'static, Result<Self::Response, S::Error>>;
 
-    /// Always ready: the inner service is waited for once the request's body has been read, and not for replays.
+    /// Returns ready always, because replays do not need the inner service, and others wait for it once their bodies have
+    /// been read.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }

@@ -23,7 +23,7 @@ use crate::{
     store::{StoreId, transaction::Transactional},
 };
 
-/// The default retention of HTTP records: clients retry within hours, not weeks.
+/// The default retention of HTTP records, because clients retry within hours, not weeks.
 const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Lambda's limit for requests and responses.
@@ -32,7 +32,7 @@ const MAX_BODY_BYTES: usize = 6 * 1024 * 1024;
 /// The bodies of 21 requests of the largest size, or of thousands that are small.
 const MAX_BUFFERED_BYTES: usize = 128 * 1024 * 1024;
 
-/// The longest that a request's body may pause.
+/// The longest pause of a request's body.
 const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The name of the layer's operations.
@@ -49,7 +49,7 @@ type Probe = Arc<
 type BeginTransaction = Arc<dyn Fn(&mut Extensions) -> Box<dyn Commit> + Send + Sync>;
 type Decorate = Arc<dyn Fn(&Parts, &mut Response<Bytes>) + Send + Sync>;
 
-/// How a request gets a transaction, and of which store.
+/// Opens the transactions of requests, and identifies their store.
 #[derive(Clone)]
 pub(super) struct Transactions {
     store: StoreId,
@@ -68,7 +68,7 @@ impl Transactions {
     }
 }
 
-/// Where the key of a request is.
+/// The source of a request's key.
 #[derive(Clone)]
 pub(super) enum KeySource {
     Header(HeaderName),
@@ -79,21 +79,21 @@ pub(super) enum KeySource {
 pub(super) struct LayerSettings {
     pub(super) engine: Engine,
     registration: Registration,
-    /// Their name in logs, with that of the engine.
+    /// Their name in logs, which includes the engine's.
     pub(super) operation: Cow<'static, str>,
     pub(super) scope: Caller,
     pub(super) methods: Vec<Method>,
     pub(super) applies_to: Option<Predicate>,
-    /// Which requests pass through if they have no key.
+    /// Selects the requests that pass through if they have no key.
     pub(super) optional: Option<Predicate>,
     pub(super) key: KeySource,
     pub(super) key_check: Option<KeyCheck>,
-    /// Where the requests stand in the order of their entities, if they have one.
+    /// Selects the entity of each request and its position in the order, if requests are ordered.
     pub(super) order: Option<OrderSelector>,
     /// Selects the label of each request's record.
     pub(super) label: Option<Key>,
     pub(super) fingerprint: Option<FingerprintHook>,
-    /// The request headers that are compared, too.
+    /// The request headers that are also compared.
     pub(super) compared_headers: Vec<HeaderName>,
     pub(super) decide: Decide,
     pub(super) stored_headers: HeaderPolicy,
@@ -108,16 +108,16 @@ pub(super) struct LayerSettings {
     pub(super) heartbeat: Heartbeat,
     pub(super) max_body: usize,
     pub(super) max_response: usize,
-    /// For request bodies.
+    /// The bytes that request bodies may occupy.
     pub(super) room: Room,
     pub(super) body_idle_timeout: Duration,
-    /// `None`: any number.
+    /// `None` for no limit.
     pub(super) max_in_flight: Option<usize>,
-    /// As many permits.
+    /// Permits for `max_in_flight` handlers.
     pub(super) permits: Option<Permits>,
     pub(super) refuses_large_answers: bool,
     pub(super) fails_open: bool,
-    /// `None`: outside Lambda.
+    /// `None` for the default, which is `true` outside Lambda.
     pub(super) runs_to_completion: Option<bool>,
     pub(super) in_flight: InFlight,
     pub(super) problem_type_base: Option<Cow<'static, str>>,
@@ -184,7 +184,7 @@ impl LayerSettings {
             order: self.order.is_some(),
             heartbeat: self.heartbeat,
         })?;
-        // Without `lambda_http` no request has a deadline, also behind the Lambda Web Adapter.
+        // Without `lambda_http` no request has a deadline, even behind the Lambda Web Adapter.
         #[cfg(feature = "http-lambda")]
         self.heartbeat.check_invocations()?;
         if !self.engine.store.format().keeps_every_outcome() {

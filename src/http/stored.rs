@@ -29,23 +29,24 @@ impl StoredResponse {
         self.trailers.as_ref()
     }
 
-    /// Returns the body, or `None` if it is not kept: it was too large, or under [`Results::Discard`](crate::Results::Discard). Then the
-    /// client gets only the status, and the `Location` of a response that was too large, with a 410.
+    /// Returns the body, or `None` if it is not kept because it was too large, or under
+    /// [`Results::Discard`](crate::Results::Discard). In that case the client gets only the status, and the `Location` of a
+    /// response that was too large, with a 410.
     pub fn body(&self) -> Option<&Bytes> {
         self.body_is_kept.then_some(self.response.body())
     }
 }
 
-/// Decides which headers of a response are stored.
+/// Selects the headers of a response that are stored.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeaderPolicy {
-    /// The only ones that are stored, if they are listed.
+    /// The headers to store, if they are listed.
     pub(super) only: Option<Vec<HeaderName>>,
     pub(super) stored: Vec<HeaderName>,
     pub(super) dropped: Vec<HeaderName>,
 }
 
-/// Never stored: hop-by-hop headers, headers that frame the message, and credentials, which do not belong in a response.
+/// Headers that are never stored: hop-by-hop and framing headers, and credentials, which do not belong in a response.
 const NEVER_STORED: [HeaderName; 11] = [
     header::AUTHORIZATION,
     header::CONNECTION,
@@ -63,7 +64,7 @@ const NEVER_STORED: [HeaderName; 11] = [
 /// Names the request whose response is replayed.
 pub(super) const ORIGINAL_REQUEST: HeaderName = HeaderName::from_static("original-request");
 
-/// Headers of one exchange: time, session, trace, request ids, rate limits.
+/// Headers of one exchange, such as time, session, trace, request ids and rate limits.
 const OF_THE_EXCHANGE: [&str; 31] = [
     "age",
     "alt-svc",
@@ -109,7 +110,8 @@ impl HeaderPolicy {
         }
     }
 
-    /// Returns whether a trailer is stored. A list of the only headers does not count: the status of gRPC is a trailer.
+    /// Returns whether a trailer is stored. A list of the only headers does not count, because the status of gRPC is a
+    /// trailer.
     fn keeps_trailer(&self, name: &HeaderName, value: &HeaderValue) -> bool {
         if self.drops(name) {
             return false;
@@ -119,7 +121,7 @@ impl HeaderPolicy {
         }
         let text = name.as_str();
         if text.starts_with("access-control-") {
-            // Any other value was chosen for the origin that asked first.
+            // Any other value was chosen for the origin of the first request.
             return value == "*";
         }
         !OF_THE_EXCHANGE.contains(&text) && !OF_THE_EXCHANGE_BEGIN_WITH.iter().any(|prefix| text.starts_with(prefix))
@@ -135,14 +137,14 @@ impl HeaderPolicy {
 pub(super) struct StoredForm {
     /// The status of a retry: 410 if the body is not kept.
     status: u16,
-    /// Then the status of the response.
+    /// The status of the original response, if the body is not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     answered: Option<u16>,
-    /// Values may be any bytes; each byte is one character here.
+    /// The names and values. Values may be any bytes, and each byte is one character here.
     headers: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
-    /// For bodies that are not UTF-8.
+    /// The body, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -159,7 +161,7 @@ impl StoredForm {
     ) -> Self {
         let trailers = trailers.into_iter().flatten().filter(|(name, value)| policy.keeps_trailer(name, value));
         let trailers: Vec<_> = trailers.map(stored).collect();
-        // HTTP/1.1 sends those that this header announces.
+        // HTTP/1.1 sends the trailers that this header announces.
         let announces = |name: &HeaderName| !trailers.is_empty() && *name == header::TRAILER;
         let kept = headers.iter().filter(|(name, value)| {
             (policy.keeps(name, value) || announces(name)) && !is_named_by_connection(headers, name)
@@ -186,7 +188,7 @@ impl StoredForm {
         self
     }
 
-    /// Returns the form of a response of which the status alone is stored.
+    /// Returns the form of a response with only its status.
     pub(super) fn of_status(status: StatusCode) -> Self {
         Self {
             status: StatusCode::GONE.as_u16(),

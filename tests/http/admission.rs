@@ -1,4 +1,4 @@
-//! When a request takes its place among the handlers: once its body has been read, and not for a replay.
+//! Admission to the handlers, which takes place once a request's body has been read, and is not needed for a replay.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,19 +32,19 @@ fn layer() -> IdempotencyKeyLayer {
     IdempotencyKeyLayer::new(engine(), Caller::shared())
 }
 
-/// A server with the layer and a queue inside it for so many handlers, as docs/http.md has it.
+/// A server with the layer and, inside it, a queue for this many handlers, as in docs/http.md.
 async fn queue(layer: IdempotencyKeyLayer, handlers: &Handlers, max: usize) -> Server {
     let handler = handlers.clone();
     let stack = ServiceBuilder::new().layer(layer).layer(GlobalConcurrencyLimitLayer::new(max));
     Server::start(Router::new().route("/charges", post(move || handler.run()).route_layer(stack))).await
 }
 
-/// The response, which a request that has to wait for a place would not get.
+/// Returns the response, which a request that must wait for a place would not get.
 async fn at_once(response: impl Future<Output = Got>) -> Got {
     timeout(Duration::from_secs(20), response).await.expect("the request waits for a place")
 }
 
-/// A client that has begun its upload, and that the layer waits for.
+/// A client that has begun its upload, which the layer is reading.
 async fn uploading(server: &Server) -> TcpStream {
     let mut client = server.begin("slow", "content-length: 2\r\nexpect: 100-continue\r\n", "").await;
     let mut head = [0; 12];
@@ -156,7 +156,7 @@ async fn a_replay_that_is_being_checked_holds_no_permit() {
     assert!(replay.is_replay());
 }
 
-/// Tells that it has been dropped.
+/// Reports that it has been dropped.
 struct Dropped(Arc<Notify>);
 
 impl Drop for Dropped {
@@ -190,7 +190,8 @@ async fn a_check_before_a_replay_ends_when_its_client_leaves() {
     timeout(Duration::from_secs(8), ended.notified()).await.expect("nobody waits for the replay");
 }
 
-/// An application for one handler at a time, whose first run fails for now. The handlers end when `go` lets them.
+/// An application for one handler at a time, whose first run fails with a transient error. The handlers end when `go` lets
+/// them.
 fn one_at_a_time(go: &Arc<Semaphore>) -> App {
     let gate = Arc::clone(go);
     let handler = move |run, request| {
@@ -206,14 +207,14 @@ fn one_at_a_time(go: &Arc<Semaphore>) -> App {
     App::with(|engine| engine, |layer| layer.max_in_flight(1).wait_up_to(Duration::from_secs(20)), handler)
 }
 
-/// The response of a request whose key becomes free while another handler runs, for so many seconds, and how long it took. The store
-/// is silent after `silent_after`.
+/// Returns the response of a request whose key becomes free while another handler runs for this many seconds, and the time
+/// that it took. The store does not respond after `silent_after`.
 async fn waited(seconds: u64, silent_after: Duration) -> (Got, Duration, App) {
     let go = Arc::new(Semaphore::new(0));
     let app = one_at_a_time(&go);
     let first = async {
         assert_eq!(app.post("k", "{}").await.status, 503);
-        // Nobody has asked for its permit in between.
+        // No other request has asked for its permit in between.
         assert_eq!(app.post("other", "{}").await.status, 201);
     };
     let waiting = async {
@@ -222,7 +223,7 @@ async fn waited(seconds: u64, silent_after: Duration) -> (Got, Duration, App) {
         (app.post("k", "{}").await, began.elapsed())
     };
     let ends = async {
-        // The request that waits has found its key in use.
+        // The waiting request has found its key in use.
         until("it has asked the store", || app.store.calls().len() == 2).await;
         go.add_permits(1);
         app.begun(2).await;
@@ -246,7 +247,7 @@ async fn a_request_that_waited_for_its_key_waits_for_a_permit_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_a_permit_no_longer_than_it_may_wait() {
-    // Whichever read is under way then.
+    // Independent of the read that is under way.
     for silent_after in [60_000, 10_000, 10_500, 11_000] {
         let (got, time, app) = waited(60, Duration::from_millis(silent_after)).await;
         assert_eq!((got.status, got.code()), (503, "overloaded".to_owned()), "{silent_after}");
@@ -265,7 +266,7 @@ async fn requests_that_are_refused_read_no_more_records_than_may_run() {
     let meanwhile = async {
         app.begun(2).await;
         app.store.always(Call::Read, Fault::Delay(Duration::from_millis(100)));
-        // Those that read have done so before the second round.
+        // The requests that read have done so before the second round.
         for reads in [2, 4] {
             let keys: Vec<_> = (0..50).map(|key| format!("new-{key}")).collect();
             let refused = join_all(keys.iter().map(|key| app.post(key, "{}"))).await;

@@ -12,10 +12,10 @@ use tracing::Level;
 
 use crate::support::collector::Collector;
 
-/// All users of an identity pool have this ARN.
+/// The ARN of all users of an identity pool.
 const POOL_ROLE: &str = "arn:aws:sts::123456789012:assumed-role/pool/CognitoIdentityCredentials";
 
-/// Declares the shapes, and the list of all.
+/// Declares the shapes, and the list of all shapes.
 macro_rules! shapes {
     ($($(#[$doc:meta])* $shape:ident,)*) => {
         /// The identity that a front door and its authorizer put into an event. `who` is part of every name in it.
@@ -32,7 +32,7 @@ shapes! {
     RestNone,
     /// A Lambda authorizer, whose policy has a `principalId`.
     RestLambda,
-    /// The same, with a context field that is called `claims` and is text.
+    /// A Lambda authorizer with a `principalId` and a context field that is called `claims` and is text.
     RestLambdaWithClaims,
     RestCognito,
     RestIam,
@@ -152,7 +152,7 @@ impl Shape {
         let known = |kind: &str| Who::Known(format!("{kind} {who}"));
         match self {
             RestNone | Payload1None | HttpNone | UrlNone => Who::Nobody,
-            // An API key authenticates nobody, and yet tells callers apart.
+            // An API key authenticates no caller, but distinguishes callers.
             RestApiKey => Who::Unnamed,
             RestLambda | RestLambdaWithClaims => known("lambda"),
             RestCognito | Payload1Jwt | HttpJwt => known("token"),
@@ -167,7 +167,7 @@ impl Shape {
     }
 }
 
-/// Sends an event to a handler that responds with `text`; returns status, body, and whether it is a replay.
+/// Sends an event to a handler that responds with `text`. Returns the status, the body, and whether it is a replay.
 pub(crate) async fn answered(once: &Idempotency, scope: Caller, event: &Value, text: String) -> (u16, String, bool) {
     let handler = tower::service_fn(move |_: Request<Body>| {
         let text = text.clone();
@@ -239,7 +239,7 @@ async fn a_claim_of_a_token_can_be_the_caller() {
     knows(|| Caller::jwt_claim("sub"), &[RestCognito, Payload1Jwt, HttpJwt]).await;
     knows(|| Caller::jwt_claim("nothing"), &[]).await;
 
-    // The same client id of another issuer is another client.
+    // The same client id of a different issuer is a different client.
     let once = crate::setup::engine();
     let one = HttpJwtWithoutSubject.event("alice", "k", "{}");
     let mut other = one.clone();
@@ -273,7 +273,7 @@ async fn a_field_of_a_lambda_authorizers_context_can_be_the_caller() {
 async fn the_id_of_an_api_key_can_be_the_caller() {
     knows(Caller::api_key, &[RestApiKey]).await;
 
-    // An authorizer may run as well; a request that it authenticated is not anonymous for want of an API key.
+    // An authorizer may run as well. A request that it authenticated is not anonymous just because it has no API key.
     let once = crate::setup::engine();
     let mut both = RestLambda.event("alice", "k", "{}");
     both["requestContext"]["identity"]["apiKeyId"] = "key-1".into();
@@ -364,7 +364,7 @@ async fn a_role_of_people_is_refused_where_roles_are_callers() {
 #[tokio::test]
 async fn a_role_is_the_caller_in_signed_requests_only() {
     const SIGNED: [Shape; 6] = [RestIam, RestIdentityPool, Payload1Iam, HttpIam, HttpIdentityPool, UrlIam];
-    // Cognito's identities are callers of their own, although they share a role.
+    // Cognito identities are separate callers, although they share a role.
     knows(Caller::iam_role, &SIGNED).await;
 }
 
@@ -392,7 +392,7 @@ async fn callers_with_api_keys_never_share_answers() {
         assert_eq!(from_each(RestApiKey, scope, &callers).await, [REFUSED; 2]);
     }
     assert_eq!(from_each(RestApiKey, || Caller::api_key().or_anonymous(), &callers).await, [NEW; 2]);
-    // Without its id it is a key all the same.
+    // Without its id it still counts as a key.
     let mut event = RestNone.event("", "k", "{}");
     event["requestContext"]["identity"]["apiKey"] = "secret".into();
     for scope in [Caller::authorizer(), Caller::api_key()] {

@@ -100,7 +100,7 @@ async fn where_certificates_are_the_callers_a_request_without_one_is_refused() {
     }
 }
 
-/// The names are in certificate extensions then, which the event does not contain.
+/// In this case the names are in certificate extensions, which the event does not contain.
 #[tokio::test]
 async fn a_certificate_without_a_subject_is_neither_a_name_nor_anonymous() {
     for scope in [Caller::client_certificate, Caller::authorizer] {

@@ -13,7 +13,7 @@ async fn handler(_: Request<Body>) -> Result<Response<Body>, lambda_http::Error>
     Ok(Response::new(Body::Empty))
 }
 
-/// Never called: to compile is the test.
+/// Never called, because it only has to compile.
 #[allow(dead_code)]
 async fn lambda_http_runs_it_one_by_one_and_concurrently() -> Result<(), lambda_http::Error> {
     let service = || ServiceBuilder::new().layer(layer()).service(service_fn(handler));
@@ -21,14 +21,14 @@ async fn lambda_http_runs_it_one_by_one_and_concurrently() -> Result<(), lambda_
     lambda_http::run_concurrent(service()).await
 }
 
-/// Never called: to compile is the test. (`run_concurrent` wants answers that are `Sync`, which those of axum never are.)
+/// Never called, because it only has to compile. (`run_concurrent` needs `Sync` responses, and those of axum never are.)
 #[allow(dead_code)]
 async fn lambda_http_runs_axum_behind_it() -> Result<(), lambda_http::Error> {
     let app = axum::Router::new().route("/", axum::routing::post(|| async {})).layer(layer());
     lambda_http::run(app).await
 }
 
-/// Never called: to compile is the test.
+/// Never called, because it only has to compile.
 #[allow(dead_code)]
 async fn lambda_http_streams_its_responses() -> Result<(), lambda_http::Error> {
     lambda_http::run_with_streaming_response(ServiceBuilder::new().layer(layer()).service(service_fn(handler))).await

@@ -29,7 +29,7 @@ fn layer() -> IdempotencyKeyLayer {
 #[derive(Clone, Debug, PartialEq)]
 struct Given {
     status: u64,
-    /// In lower case; repeated headers in order.
+    /// In lower case, with repeated headers in order.
     headers: BTreeMap<String, Vec<String>>,
     body: Vec<u8>,
 }
@@ -75,7 +75,7 @@ impl Function {
             let answer = handler(counter.fetch_add(1, Ordering::SeqCst) + 1);
             async move { Ok::<_, lambda_http::Error>(answer) }
         });
-        // The adapter's future is not `Sync` and its type has no name; a lock makes the service cloneable.
+        // The adapter's future is not `Sync` and its type has no name. A lock makes the service cloneable.
         let adapter = Arc::new(Mutex::new(Adapter::from(layer().layer(handler))));
         let service = tower::service_fn(move |event| {
             let answering = adapter.lock().unwrap().call(event);
@@ -110,7 +110,7 @@ async fn an_event_with_a_query_runs_once_and_is_replayed_at_each_redelivery() {
     }
 }
 
-/// Replaces a text in every spelling that the event format has for it; `None` if the event does not contain it.
+/// Replaces a text in every spelling that the event format has for it, or returns `None` if the event does not contain it.
 fn with(event: &str, spellings: &[(&str, &str)]) -> Option<String> {
     let changed = spellings.iter().fold(event.to_owned(), |event, (old, new)| event.replace(old, new));
     (changed != event).then_some(changed)
@@ -170,7 +170,7 @@ async fn the_order_of_names_does_not_count_and_that_of_a_names_values_does() {
 async fn a_request_is_the_same_by_the_default_address_and_a_custom_domain() {
     let parsed = |format| serde_json::from_str::<Value>(&event(format)).unwrap();
 
-    // At the default address of an HTTP API the stage is in the path, also in the event.
+    // At the default address of an HTTP API, the path of the event contains the stage too.
     let mut default = parsed("api-v2");
     default["rawPath"] = "/live/charges".into();
     default["requestContext"]["http"]["path"] = "/live/charges".into();
@@ -184,7 +184,7 @@ async fn a_request_is_the_same_by_the_default_address_and_a_custom_domain() {
     elsewhere["rawPath"] = "/refunds".into();
     one_request(&default, &own, &elsewhere).await;
 
-    // For a REST API it is in the event's context only.
+    // For a REST API only the event's context contains it.
     let default = parsed("rest-v1");
     let mut own = default.clone();
     own["requestContext"]["path"] = "/charges".into();

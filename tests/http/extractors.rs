@@ -90,7 +90,7 @@ async fn rejected_paths_and_queries_are_marked_too() {
     server.shut_down().await;
 }
 
-/// An extractor that reserves the amount, and cannot tell whether it has.
+/// An extractor that reserves the amount, and may fail with an unknown outcome.
 struct Reserved;
 
 impl<S: Send + Sync> FromRequest<S> for Reserved {
@@ -125,7 +125,7 @@ async fn a_redirect_of_the_same_request_lets_it_run_where_it_is_sent() {
     }
 }
 
-/// The redirect after an effect. One to a login page has the same status, and has to be marked.
+/// The redirect after an effect. A redirect to a login page has the same status, and must be marked.
 #[tokio::test]
 async fn a_redirect_to_the_result_is_replayed_unless_it_is_marked() {
     let runs = Arc::<AtomicU32>::default();

@@ -152,7 +152,7 @@ async fn a_layers_heartbeat_is_refused_in_an_invocation_with_a_deadline() {
     assert_eq!(app.post("k", "{}").await.status, 201, "without one it is not");
 }
 
-/// Runs itself in a process that Lambda seems to have started.
+/// Runs itself in a process that appears to run in Lambda.
 #[test]
 fn in_lambda_a_layers_heartbeat_is_refused_in_init() {
     const IN_LAMBDA: &str = "AWS_LAMBDA_INITIALIZATION_TYPE";

@@ -1,4 +1,4 @@
-//! The host of a request: never compared, and a part of the scope where hosts are tenants.
+//! The host of a request, which is never compared, and is part of the scope if hosts are tenants.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,4 @@
-//! In Lambda: requests end before their invocation, and leave no claim behind when they are dropped or the store fails.
+//! In Lambda, requests end before their invocation, and leave no claim behind when they are dropped or the store fails.
 
 use std::{
     convert::Infallible,
@@ -76,7 +76,7 @@ async fn under_refuse_a_request_dropped_before_its_handler_leaves_its_key_free()
     assert_eq!(dropped_at(2).await, (201, 1), "while its answer is");
 }
 
-/// An application that fails open: its claims are applied but reported as failed, and its store is slower than its handler.
+/// An application that fails open. Its claims are applied but reported as failed, and its store is slower than its handler.
 fn slow_to_withdraw() -> App {
     let app = App::with(
         |engine| engine.after_unknown(AfterUnknown::Refuse),
@@ -135,8 +135,8 @@ fn within(app: &App, time: Duration) -> Request<Full<Bytes>> {
     request
 }
 
-/// Lets a request wait in an invocation of eleven seconds, whose key is released after `held`. Returns its response, and how
-/// often the handler has started.
+/// Lets a request wait in an invocation of eleven seconds, whose key is released after `held`. Returns its response, and
+/// the number of times that the handler started.
 async fn waiting_for_a_release_after(time: Duration) -> (u16, String, u32) {
     let begun = Arc::new(Notify::new());
     let has_begun = Arc::clone(&begun);

@@ -132,7 +132,7 @@ async fn a_caller_with_an_empty_name_is_refused_and_not_anonymous() {
     }
 }
 
-/// Sends an API Gateway event to a handler behind `Caller::authorizer`; returns the status, and whether it is a replay.
+/// Sends an API Gateway event to a handler behind `Caller::authorizer`. Returns the status, and whether it is a replay.
 async fn send(once: &Idempotency, event: &Value) -> (u16, bool) {
     let handler =
         tower::service_fn(|_: Request<Body>| async { Ok::<_, lambda_http::Error>(http::Response::new(Body::Empty)) });
@@ -151,7 +151,7 @@ fn with_authorizer(file: &str, authorizer: &Value) -> Value {
     event
 }
 
-/// All users of an identity pool have this ARN.
+/// The ARN of all users of an identity pool.
 const POOL_ROLE: &str = "arn:aws:sts::1:assumed-role/pool/CognitoIdentityCredentials";
 
 fn of_identity_pool(id: &str) -> Value {

@@ -1,4 +1,4 @@
-//! Limits: how many handlers run, and what becomes of requests whose clients have left.
+//! Limits on running handlers, and requests whose clients have disconnected.
 
 use std::{
     sync::{
@@ -28,7 +28,7 @@ use crate::{
     setup::{App, engine, gated, in_lambda, numbered, post as request, until},
 };
 
-/// How many handlers run, how many ran at most, and how many have run.
+/// The numbers of handlers that are running, ran at most simultaneously, and have run.
 #[derive(Clone)]
 pub(crate) struct Handlers {
     running: Arc<AtomicUsize>,
@@ -87,7 +87,7 @@ impl Client {
         Box::pin(self.sender.send_request(request))
     }
 
-    /// The same, and resets its stream as soon as the server has it.
+    /// Sends a request with this key, and resets its stream as soon as the server has it.
     async fn reset(&mut self, key: usize, watch: &Watch) {
         let arrivals = watch.arrivals() + 1;
         let mut response = self.send(key).await;
@@ -133,7 +133,7 @@ async fn of_200_streams_that_are_reset_no_more_run_than_are_allowed() {
     assert_eq!((refused.status, refused.code()), (503, "overloaded".to_owned()));
     assert_eq!((Handlers::of(&handlers.most), Handlers::of(&handlers.running)), (4, 4));
 
-    // They end without their clients, and there is room again.
+    // They end without their clients, and then there is room again.
     handlers.may_end.add_permits(5);
     in_flight.drain().await;
     assert_eq!(server.post("/charges", "\"another\"", "{}").await.status, 201);
@@ -189,7 +189,7 @@ async fn a_request_that_waits_for_another_one_holds_no_permit() {
             app.calls(Call::Claim) == 2
         })
         .await;
-        // Its claim has been answered.
+        // Its claim has completed.
         tokio::task::yield_now().await;
         assert!(waiting.as_mut().now_or_never().is_none());
         assert_eq!(app.post("other", "{}").await.status, 201);
@@ -206,8 +206,8 @@ fn a_limit_of_no_handlers_is_a_contradiction() {
     assert!(layer().max_in_flight(usize::MAX).validate().is_ok());
 }
 
-/// A server with a queue for one handler inside of the layer. The second request, whose client leaves while it is in the queue,
-/// and what has run once the first one has ended.
+/// Runs a server with a queue for one handler inside the layer. Asserts that requests whose clients leave while they are in
+/// the queue do not run, and that their claims are released.
 async fn abandoned_in_a_queue(app: impl FnOnce(&Handlers, IdempotencyKeyLayer) -> Router) {
     let (handlers, watch) = (Handlers::new(), Watch::default());
     let layer = layer();
@@ -223,7 +223,7 @@ async fn abandoned_in_a_queue(app: impl FnOnce(&Handlers, IdempotencyKeyLayer) -
     handlers.may_end.add_permits(1);
     in_flight.drain().await;
     assert_eq!(Handlers::of(&handlers.begun), 1, "what had not begun does not go on");
-    // Its claim has been given back, and the queue is empty.
+    // Its claim has been released, and the queue is empty.
     handlers.may_end.add_permits(1);
     assert_eq!(server.post("/charges", "20", "{}").await.body, "charge 2\n");
 }

@@ -16,7 +16,7 @@ async fn logged(app: &App, body: &'static str) -> String {
     told(app, post("key-8e03978e", body)).await.0
 }
 
-/// The outcome that one request logs, and how loudly.
+/// The outcome that one request logs, and its level.
 async fn told(app: &App, mut request: Request<Full<Bytes>>) -> (String, Level) {
     let (collector, guard) = Collector::install();
     request.headers_mut().insert("x-caller", "caller-alice".parse().unwrap());
@@ -25,7 +25,7 @@ async fn told(app: &App, mut request: Request<Full<Bytes>>) -> (String, Level) {
     let lines = collector.lines();
     let text = format!("{lines:?}");
     assert!(["8e03978e", "alice", "secret"].iter().all(|plain| !text.contains(plain)), "{text}");
-    // All bodies of these tests are compared as a whole, and nothing else differs between two requests.
+    // All bodies in these tests are compared as a whole, and the requests differ in nothing else.
     let differs = |line: &Line| if line.get("outcome") == "mismatch" { "body" } else { "" };
     assert!(lines.iter().all(|line| line.get("differs") == differs(line)), "{text}");
     let mut outcomes = lines.iter().filter(|line| !line.get("outcome").is_empty());
@@ -35,7 +35,7 @@ async fn told(app: &App, mut request: Request<Full<Bytes>>) -> (String, Level) {
     (line.get("outcome").to_owned(), line.level)
 }
 
-/// A server has its own log of requests. In Lambda nothing else says that a request was a duplicate.
+/// A server has its own log of requests. In Lambda no other log shows that a request was a duplicate.
 #[tokio::test(start_paused = true)]
 async fn in_lambda_each_outcome_is_told_at_info() {
     let app = App::new();

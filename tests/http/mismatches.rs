@@ -1,4 +1,4 @@
-//! What a client is told whose key another request has used: by the state of that request.
+//! Refusals of a key that another request has used, by the state of that request.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ fn members(got: &Got) -> Value {
     serde_json::from_slice(&got.body).unwrap()
 }
 
-/// The text of a refusal. Whoever sends the same operation with another key has it carried out twice.
+/// The text of a refusal. A client that sends the same operation with another key makes it take effect twice.
 fn detail(problem: &Value) -> &str {
     let detail = problem["detail"].as_str().unwrap();
     for advice in ["new key", "another key", "different key", "other key"] {
@@ -114,7 +114,7 @@ async fn a_key_of_a_request_that_runs_is_refused_as_one_that_may_become_free() {
     // The lease and the skew margin.
     assert_eq!((&problem["retryable"], &problem["retry_after_ms"]), (&Value::Bool(true), &Value::from(31_000)));
     assert_eq!(got.header("retry-after"), Some("2"));
-    // So it did.
+    // It has released the key.
     assert_eq!((app.post("k", "[]").await.status, app.runs()), (201, 2));
 }
 

@@ -1,4 +1,4 @@
-//! A server on a socket: concurrent clients, slow clients, and clients that disconnect.
+//! A server on a socket, with concurrent clients, slow clients, and clients that disconnect.
 
 use std::{
     sync::{
@@ -133,7 +133,7 @@ struct Stepped {
     steps: Steps,
     watch: Watch,
     in_flight: InFlight,
-    /// How often the handler started, and how often it took effect.
+    /// The numbers of handler starts and of effects.
     begun: Arc<AtomicUsize>,
     effects: Arc<AtomicUsize>,
 }
@@ -173,7 +173,8 @@ impl Stepped {
         self.effects.load(Ordering::SeqCst)
     }
 
-    /// Sends a request whose client disconnects at this step or poll. Returns whether it did: the response may come before.
+    /// Sends a request whose client disconnects at this step or poll. Returns whether it did, because the response may come
+    /// first.
     async fn is_cut(&self) -> bool {
         let mut client = self.server.begin("k", WATCHED, "{}").await;
         let mut answer = [0; 1];
@@ -249,7 +250,7 @@ async fn a_request_whose_client_leaves_before_its_handler_begins_is_given_up() {
         assert!(service.is_cut().await, "while the claim is on its way, and while its answer is");
         service.in_flight.drain().await;
         assert_eq!(service.begun(), 0, "{at}");
-        // The claim has been given back, or it would be refused.
+        // The claim has been released. Otherwise the retry would be refused.
         let got = service.retry().await;
         assert_eq!((got.status, got.is_replay(), service.effects()), (201, false, 1), "{at}");
     }
@@ -352,7 +353,7 @@ async fn a_request_that_fails_open_is_finished_when_its_client_has_gone() {
     drop(client);
     watch.gone().await;
     may_end.notify_one();
-    // It never does if the handler was dropped.
+    // The handler never ends if it was dropped.
     let ended = tokio::time::timeout(Duration::from_secs(10), has_ended.recv()).await;
     assert_eq!(ended, Ok(Some(())));
     in_flight.drain().await;
@@ -367,7 +368,7 @@ async fn a_body_that_takes_longer_than_the_lease_to_arrive_is_served() {
 
     let mut client = server.begin("k", "connection: close\r\ntransfer-encoding: chunked\r\n", "").await;
     client.write_all(b"5\r\nfirst\r\n").await.unwrap();
-    // This test is about real time.
+    // This test depends on real time.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     client.write_all(b"6\r\nsecond\r\n0\r\n\r\n").await.unwrap();
     let mut answer = String::new();

@@ -1,4 +1,4 @@
-//! Requests in order: what is older than the newest is refused, and one at a time works on an entity.
+//! Ordered requests. Those older than the newest are refused, and only one at a time works on an entity.
 
 use std::time::Duration;
 

@@ -56,7 +56,7 @@ async fn an_id_that_is_too_long_or_empty_is_not_stored() {
     }
 }
 
-/// In `events/` as AWS documents them.
+/// From `events/`, as AWS documents them.
 #[tokio::test(start_paused = true)]
 async fn in_lambda_it_is_the_id_that_the_front_door_shows_its_client() {
     for (event, id) in [("rest-v1", "effddeea-a842-4c19-b96f-74adfaf55496"), ("api-v2", "JKJaXmPLvHcESHA=")] {

@@ -1,4 +1,4 @@
-//! `AfterUnknown::Probe`: the application finds out whether an earlier run took effect.
+//! `AfterUnknown::Probe`, with which the application finds out whether an earlier run took effect.
 
 use std::{
     future,
@@ -17,7 +17,7 @@ use lambda_once::{
 
 use crate::setup::{App, LAPSE, numbered};
 
-/// An application whose first run left no outcome, with a probe that returns this, and the number of its calls.
+/// An application whose first run left no outcome, with this probe, and the number of its calls.
 async fn found(probe: fn() -> Result<ProbeResult<Response<Bytes>>, BoxError>) -> (App, Arc<AtomicU32>) {
     let asked = Arc::<AtomicU32>::default();
     let counter = Arc::clone(&asked);

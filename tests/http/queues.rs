@@ -1,4 +1,4 @@
-//! A queue inside the layer: how long a request is in it, and what it does meanwhile.
+//! A queue inside the layer, the time that a request spends in it, and the reads meanwhile.
 
 use std::{
     convert::Infallible,
@@ -46,7 +46,7 @@ fn reads(store: &FaultStore<MemoryStore>) -> usize {
 
 type Readiness = Poll<Result<(), &'static str>>;
 
-/// Returns one of these for each poll of whether it is ready. After that it never is.
+/// A service that returns one of these results for each readiness poll. After that it never becomes ready.
 #[derive(Clone)]
 struct Unready(Arc<Mutex<Vec<Readiness>>>);
 
@@ -75,13 +75,13 @@ impl<B> Service<Request<B>> for Unready {
 #[tokio::test(start_paused = true)]
 async fn in_lambda_a_request_is_in_a_queue_while_its_handler_could_finish() {
     let event = std::fs::read_to_string("events/http-api-v2.json").unwrap();
-    // Three quarters of the time up to the stop point, and no longer than API Gateway waits. A read ends then, too.
+    // Three quarters of the time up to the stop point, and at most as long as API Gateway waits. This also limits a read.
     for (has, waits, fault) in [
         (20_000, 14_250, None),
         (600_000, 28_000, None),
         (2_000, 1_125, Some(Fault::Silence)),
         (1_100, 450, Some(Fault::Silence)),
-        // Too little for a read.
+        // Not enough time for a read.
         (600, 75, None),
     ] {
         let (once, store, clock) = engine();
@@ -110,7 +110,7 @@ async fn a_service_that_will_not_be_ready_answers_by_its_error_without_a_claim()
     for answers in [&[Poll::Ready(Err("closed"))][..], &[Poll::Pending, Poll::Ready(Err("closed"))]] {
         let (once, store, _) = engine();
         let layer = IdempotencyKeyLayer::new(once, Caller::shared()).max_in_flight(1);
-        // The second finds the permit of the first.
+        // The second request gets the permit that the first one has released.
         for _ in 0..2 {
             let response = layer.layer(Unready::of(answers)).oneshot(post("k", "{}")).await;
             assert_eq!(response.err(), Some("closed"));
@@ -156,7 +156,7 @@ async fn a_request_that_waits_for_its_key_gives_its_turn_in_a_queue_back() {
             app.calls(Call::Read) == 1
         })
         .await;
-        // The answer has arrived, and it waits for its key. Until that wait ends it does nothing.
+        // The store's result has arrived, and the request waits for its key. It does nothing until that wait ends.
         assert!(waiting.as_mut().now_or_never().is_none());
         go.add_permits(2);
         let next = timeout(Duration::from_secs(20), app.post("next", "{}")).await.expect("its turn");

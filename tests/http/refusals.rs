@@ -1,4 +1,4 @@
-//! Refusals: their members, when to retry, and how an application changes them.
+//! Refusals, with their members and retry advice, and applications that change them.
 
 use std::{future, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     support::collector::Collector,
 };
 
-/// The first run never ends; later runs respond.
+/// The first run never ends. Later runs respond.
 async fn hanging_once(run: u32, request: Request<Full<Bytes>>) -> Response<Full<Bytes>> {
     if run == 1 {
         future::pending::<()>().await;
@@ -38,7 +38,7 @@ fn members(got: &Got) -> Value {
     serde_json::from_slice(&got.body).unwrap()
 }
 
-/// What a second request is told while the first one runs, a while after it began.
+/// The refusal of a second request while the first one runs, some time after it began.
 async fn meanwhile(app: &App, later: Duration) -> (Got, Duration) {
     let second = async {
         tokio::time::sleep(later).await;
@@ -198,7 +198,7 @@ async fn the_wait_ends_before_api_gateway_gives_up() {
     }
 }
 
-/// When the handler began while the store was silent, and its answer.
+/// Returns the time that a request took while the store did not respond to claims, and the response.
 async fn unprotected(app: &App, request: Request<Full<Bytes>>) -> (Duration, Got) {
     app.store.always(Call::Claim, Fault::Silence);
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Covered requests: methods, keys, and what is compared.
+//! Covered requests, their methods and keys, and the compared parts.
 
 use bytes::Bytes;
 use http::{Method, Request};

@@ -178,7 +178,7 @@ async fn a_failed_precondition_can_be_corrected_under_the_same_key() {
         assert_eq!(app.send(with("\"v1\"")).await.status, 412);
         assert_eq!(app.send(with("\"v2\"")).await.status, 200);
         assert!(app.send(with("\"v2\"")).await.is_replay());
-        // Done, it is another request by its version only where that is compared.
+        // When it is done, only its version makes it a different request, if the version is compared.
         let other = app.send(with("\"v1\"")).await;
         assert_eq!((other.status, other.is_replay()), if compared { (422, false) } else { (200, true) });
         assert_eq!(app.runs(), 2);

@@ -1,4 +1,4 @@
-//! Retries that spell the same operation otherwise, from real clients and in events of API Gateway.
+//! Retries that encode the same operation differently, from real clients and in events of API Gateway.
 
 use std::{
     io::Write,
@@ -176,7 +176,7 @@ async fn outside_the_layer_decompression_leaves_the_limit_to_the_layer() {
     server.shut_down().await;
 }
 
-/// The wrong order, which docs/http.md warns of.
+/// The wrong order, against which docs/http.md warns.
 #[tokio::test]
 async fn within_the_layer_decompression_comes_too_late_for_a_retry() {
     let server = Server::start(routes().route_layer(RequestDecompressionLayer::new()).route_layer(layer())).await;

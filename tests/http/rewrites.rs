@@ -54,7 +54,7 @@ impl Rewriting {
         (parts.status.as_u16(), to_bytes(body, 10_000).await.unwrap(), is_replay)
     }
 
-    /// Asserts that the second account cannot use the first one's key, whose own retry is a replay.
+    /// Asserts that the second account cannot use the first account's key, and that the first account's retry is a replay.
     async fn keeps_accounts_apart(&self, request: impl Fn(&str) -> Request<Body>) {
         assert_eq!(self.answer(request("1")).await, (200, "account 1".into(), false));
         let (status, body, is_replay) = self.answer(request("2")).await;
@@ -101,8 +101,8 @@ async fn in_lambda_one_key_is_refused_for_two_accounts_moved_into_the_path() {
     service.keeps_accounts_apart(request).await;
 }
 
-/// Sends a key from two accounts, and again from the first, to `/pay`, whose handler is behind a rewriting of the URI. Asserts
-/// that the second account is refused, and the first one's retry is a replay.
+/// Sends a key from two accounts, and again from the first, to `/pay`, whose handler is behind a URI rewrite. Asserts that
+/// the second account is refused, and that the first account's retry is a replay.
 async fn keeps_accounts_apart(request: fn(&str) -> Request<Body>, rewrite: fn(&Request<Body>) -> String) {
     let charge = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
     let charge = IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared()).layer(charge);

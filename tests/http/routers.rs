@@ -1,4 +1,4 @@
-//! axum routers: nesting, unknown paths, and layers outside and inside this one.
+//! axum routers with nesting, unknown paths, and layers outside and inside this one.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -101,7 +101,7 @@ async fn as_a_route_layer_it_leaves_unknown_paths_alone() {
     assert_eq!(send(&app, "POST", "/charges", None).await.code(), "key_missing");
 }
 
-/// `Router::route_layer` wraps the routes of all methods, and with them the answer that there is no such method.
+/// `Router::route_layer` wraps the routes of all methods, and the response for methods without a route.
 #[tokio::test(start_paused = true)]
 async fn as_a_method_routers_route_layer_it_leaves_unknown_methods_alone() {
     let (layer, store) = layer();
@@ -145,7 +145,7 @@ async fn applied_twice_it_says_so_at_once() {
     }
 }
 
-/// Like `tower_http::timeout`: responds when the time is up, and drops the inner future.
+/// Like `tower_http::timeout`, responds when the time is up, and drops the inner future.
 async fn within_5_seconds(request: Request, next: Next, status: StatusCode) -> Response {
     let time = Duration::from_secs(5);
     tokio::time::timeout(time, next.run(request)).await.unwrap_or_else(|_| status.into_response())
@@ -184,7 +184,7 @@ fn panicking() -> Router {
     Router::new().route("/charges", post(handler))
 }
 
-/// The right order: the operation continues, and the retry gets its response.
+/// In the right order, the operation continues, and the retry gets its response.
 #[tokio::test(start_paused = true)]
 async fn outside_the_layer_a_timeout_ends_the_wait_and_not_the_work() {
     let (routes, runs) = slow();
@@ -198,7 +198,7 @@ async fn outside_the_layer_a_timeout_ends_the_wait_and_not_the_work() {
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
-/// The wrong order: the handler was dropped, and nobody knows what it has done.
+/// In the wrong order, the handler is dropped, and its effect is unknown.
 #[tokio::test(start_paused = true)]
 async fn within_the_layer_a_timeout_keeps_the_key_until_the_lease_ends() {
     for status in [StatusCode::REQUEST_TIMEOUT, StatusCode::GATEWAY_TIMEOUT] {
@@ -213,7 +213,7 @@ async fn within_the_layer_a_timeout_keeps_the_key_until_the_lease_ends() {
     }
 }
 
-/// The right order: the layer sees the panic, after which the outcome is unknown.
+/// In the right order, the layer sees the panic, after which the outcome is unknown.
 #[tokio::test(start_paused = true)]
 async fn outside_the_layer_what_catches_panics_finds_none() {
     let app = panicking().route_layer(layer().0).layer(from_fn(catch_panic));
@@ -221,7 +221,7 @@ async fn outside_the_layer_what_catches_panics_finds_none() {
     assert_eq!(post_to(&app, "/charges").await.code(), "in_progress");
 }
 
-/// The wrong order: the layer sees a 500, which releases the key by default.
+/// In the wrong order, the layer sees a 500, which releases the key by default.
 #[tokio::test(start_paused = true)]
 async fn within_the_layer_what_catches_panics_has_the_retry_run_again() {
     let app = panicking().route_layer(from_fn(catch_panic)).route_layer(layer().0);

@@ -29,7 +29,7 @@ use tower::{Layer, Service};
 
 use crate::setup::Got;
 
-/// `axum::serve` on a port of its own.
+/// `axum::serve` on a separate port.
 pub(crate) struct Server {
     pub(crate) address: std::net::SocketAddr,
     stop: oneshot::Sender<()>,
@@ -48,7 +48,7 @@ impl Server {
         Self { address, stop, serving }
     }
 
-    /// Sends a `POST` on a new connection; returns the response.
+    /// Sends a `POST` on a new connection, and returns the response.
     pub(crate) async fn post(&self, path: &str, key: &str, body: &'static str) -> Got {
         self.send(Request::post(path).header("idempotency-key", key).body(body.into()).unwrap()).await
     }
@@ -71,7 +71,7 @@ impl Server {
         self.write(rest.as_bytes()).await
     }
 
-    /// The same with these header lines and without a body, on a connection for a single request.
+    /// Writes a `POST` with these header lines and without a body, on a connection for a single request.
     pub(crate) async fn begin_raw(&self, headers: &[u8]) -> TcpStream {
         self.write(&[headers, b"connection: close\r\ncontent-length: 0\r\n\r\n"].concat()).await
     }
@@ -96,8 +96,8 @@ pub(crate) fn undated(mut got: Got) -> Got {
     got
 }
 
-/// Watches requests that have the header `x-watched` from outside the layer: stops polling them at a certain poll, as if the
-/// poll had found the connection closed, and tells when the server has dropped them.
+/// Watches requests that have the header `x-watched` from outside the layer. It stops polling them at a certain poll, as if
+/// the poll had found the connection closed, and reports when the server has dropped them.
 #[derive(Clone, Default)]
 pub(crate) struct Watch(Arc<Watching>);
 
@@ -129,7 +129,7 @@ impl Watch {
         self.0.gone.notified().await;
     }
 
-    /// How many requests have arrived, watched or not.
+    /// Returns the number of requests that have arrived, watched or not.
     pub(crate) fn arrivals(&self) -> usize {
         self.0.arrived.load(Ordering::SeqCst)
     }
@@ -175,12 +175,12 @@ impl<S: Service<Request<Body>, Future: Send + 'static>> Service<Request<Body>> f
 }
 
 pub(crate) struct WatchedFuture<F> {
-    // Dropped before it is told.
+    // Dropped before it is reported.
     inner: Pin<Box<F>>,
     watched: Gone,
 }
 
-/// Tells that a request has been dropped.
+/// Reports that a request has been dropped.
 struct Gone(Option<Arc<Watching>>);
 
 impl<F: Future> Future for WatchedFuture<F> {
@@ -208,7 +208,7 @@ impl Drop for Gone {
     }
 }
 
-/// The points at which the store and the handler yield. At one of them they stop until they are released.
+/// The points at which the store and the handler yield. At one of them they pause until they are released.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Steps(Arc<Stepping>);
 

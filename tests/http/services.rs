@@ -1,4 +1,4 @@
-//! `tower`'s rules, what a handler finds among the extensions, and keys as they come from the network.
+//! The contract of `tower`, the extensions that a handler gets, and keys as they arrive from the network.
 
 use std::{
     convert::Infallible,
@@ -25,7 +25,7 @@ use tower::{Layer, Service, ServiceExt};
 
 use crate::{server::Server, setup};
 
-/// Is ready at every second poll, for one call. A clone has to be polled itself.
+/// A service that is ready at every second poll, for one call. A clone must be polled itself.
 struct Strict {
     polls: usize,
     is_ready: bool,

@@ -66,7 +66,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// With a handler that responds 201 and the number of the run.
+    /// Creates an application with a handler that responds with 201 and the number of the run.
     pub(crate) fn new() -> Self {
         Self::with(|engine| engine, |layer| layer, numbered)
     }
@@ -83,7 +83,7 @@ impl App {
         Self::around(engine, layer, handler, |handler| handler)
     }
 
-    /// The same with a service around the handler, inside the layer.
+    /// Like `with`, with a service around the handler, inside the layer.
     pub(crate) fn around<H, F, S>(
         engine: impl FnOnce(Builder) -> Builder,
         layer: impl FnOnce(IdempotencyKeyLayer) -> IdempotencyKeyLayer,
@@ -127,18 +127,18 @@ impl App {
         self.runs.load(Ordering::SeqCst)
     }
 
-    /// Completes when so many handlers have begun.
+    /// Completes when this many handlers have begun.
     pub(crate) async fn begun(&self, runs: u32) {
         until("the handlers begin", || self.runs() >= runs).await;
     }
 
-    /// How many calls of this kind the store has had.
+    /// Returns the number of calls of this kind to the store.
     pub(crate) fn calls(&self, kind: Call) -> usize {
         self.store.calls().iter().filter(|(call, _)| *call == kind).count()
     }
 }
 
-/// Completes when this holds, and panics after 20 seconds, which pass even if tokio's time is paused.
+/// Completes when this condition holds, and panics after 20 seconds, which pass even if tokio's time is paused.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
@@ -147,7 +147,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A handler that ends when `go` lets it, with the number of its run.
+/// A handler that responds with the number of its run when `go` lets it end.
 pub(crate) fn gated(
     go: &Arc<Semaphore>,
 ) -> impl Fn(u32, Request<Full<Bytes>>) -> BoxFuture<'static, Response<Full<Bytes>>> + Clone + Send + Sync + 'static {

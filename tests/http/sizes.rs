@@ -1,4 +1,4 @@
-//! Responses that are too large: for the layer, for the store, for Lambda.
+//! Responses that are too large for the layer, the store or Lambda.
 
 use std::{
     convert::Infallible,
@@ -50,7 +50,7 @@ async fn a_retry_is_told_status_and_location_of_a_response_too_large_to_store() 
     let run = |max_result_bytes: usize| async move {
         let store = Limited { store: MemoryStore::new(), max_result_bytes };
         let once = Idempotency::builder(store).scope("tests").build().unwrap();
-        // Letters that compress to no less than 1,000 bytes.
+        // Letters that compress to at least 1,000 bytes.
         let mut random = fastrand::Rng::with_seed(1);
         let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(4_000).collect();
         let handler = move || {
@@ -80,7 +80,7 @@ async fn a_retry_is_told_status_and_location_of_a_response_too_large_to_store() 
         (&problem(&dropped[1])["response_status"], dropped[1].header("location")),
         (&201.into(), Some("/charges/7"))
     );
-    // Not even that.
+    // This does not fit either.
     let nothing = run(10).await;
     assert_eq!((nothing[1].status, nothing[1].header("location")), (410, None));
 }
@@ -202,7 +202,7 @@ async fn in_lambda_an_answer_that_is_too_large_once_encoded_is_not_replayed() {
         assert!(retry.1 <= LAMBDA_TAKES, "{content_type}: {} bytes", retry.1);
         assert_eq!((retry.0, is_replay), (if fits { 201 } else { 410 }, fits), "{content_type}");
     }
-    // Elsewhere there is no such limit.
+    // Outside Lambda there is no such limit.
     let ([_, retry], is_replay) = twice(binary, &Bytes::from(vec![0xff; 5 << 20]), false).await;
     assert_eq!((retry.0, is_replay), (201, true));
 }

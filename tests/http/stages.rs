@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::callers::{Shape, answered};
 
-/// A request to a REST API at its default address, whose paths begin with the stage. The event has the path twice: without
-/// the stage, and, in its context, with it.
+/// A request to a REST API at its default address, whose paths begin with the stage. The event contains the path without
+/// the stage and, in its context, with the stage.
 fn at_default_address(stage: &str, path: &str) -> Value {
     let mut event = Shape::RestNone.event("", "k", "{}");
     event["path"] = path.into();
@@ -15,7 +15,7 @@ fn at_default_address(stage: &str, path: &str) -> Value {
     event
 }
 
-/// The same at a custom domain that maps to the stage: neither path contains it.
+/// The same request at a custom domain that maps to the stage. Neither path contains the stage.
 fn at_own_domain(stage: &str, path: &str) -> Value {
     let mut event = at_default_address(stage, path);
     event["requestContext"]["path"] = path.into();
@@ -23,7 +23,7 @@ fn at_own_domain(stage: &str, path: &str) -> Value {
     event
 }
 
-/// The same to an HTTP API at its default address, whose events have one path, with the stage.
+/// The same request to an HTTP API at its default address, whose events have one path, with the stage.
 fn to_http_api(stage: &str, path: &str) -> Value {
     let mut event = Shape::HttpNone.event("", "k", "{}");
     let path = format!("/{stage}{path}");
@@ -45,7 +45,7 @@ async fn send(once: &Idempotency, event: &Value, text: &str) -> (u16, String, bo
     answered(once, Caller::authorizer().or_anonymous(), event, text.to_owned()).await
 }
 
-/// Asserts that the second request is refused, in either order, and the first one's retry is a replay.
+/// Asserts that the second request is refused, in either order, and that the first request's retry is a replay.
 async fn are_two_requests(one: &Value, other: &Value) {
     for (first, second) in [(one, other), (other, one)] {
         let once = crate::setup::engine();

@@ -6,7 +6,7 @@ use lambda_once::{
     store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId},
 };
 
-/// A store that takes results up to a size.
+/// A store that accepts results up to a size.
 #[derive(Debug)]
 pub(crate) struct Limited<S> {
     pub(crate) store: S,

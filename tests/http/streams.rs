@@ -45,7 +45,7 @@ fn fed() -> (Feed, Body) {
     (feed, Body::from_stream(stream::poll_fn(move |context| received.poll_recv(context))))
 }
 
-/// A service that gives these responses, one to each run.
+/// A service that gives these responses, one per run.
 struct Streams {
     app: Router,
     store: FaultStore<MemoryStore>,
@@ -94,7 +94,7 @@ impl Streams {
         self.send(request("k")).await
     }
 
-    /// The status and the code of a request that gives no stream.
+    /// Returns the status and the code of a request without a stream.
     async fn retry(&self) -> (u16, String) {
         let response = self.post().await;
         let status = response.status().as_u16();
@@ -116,7 +116,7 @@ fn not_stored() -> (u16, String) {
     (410, "response_not_stored".to_owned())
 }
 
-/// The next frame of a body, which is there.
+/// Returns the next frame of a body, which is available immediately.
 async fn next(body: &mut BodyDataStream) -> Option<Result<Bytes, axum::Error>> {
     timeout(SECOND, body.next()).await.expect("it does not wait for the handler")
 }
@@ -125,7 +125,7 @@ fn stays(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
     layer
 }
 
-/// In its own task, as outside Lambda, and driven by the body, as in Lambda.
+/// Both ways to run a stream: in its own task, as outside Lambda, and driven by the body, as in Lambda.
 const MODES: [fn(IdempotencyKeyLayer) -> IdempotencyKeyLayer; 2] = [stays, |layer| layer.run_to_completion(false)];
 
 #[tokio::test(start_paused = true)]
@@ -141,7 +141,7 @@ async fn events_reach_their_client_as_they_come_and_are_done_at_their_end() {
             assert_eq!(next(&mut body).await.unwrap().unwrap(), event);
             assert_eq!(service.retry().await, in_progress());
         }
-        // The end is seen after the outcome is recorded.
+        // The client sees the end after the outcome is recorded.
         service.store.next(Call::Settle, Fault::Throttled);
         drop(feed);
         assert!(body.next().await.is_none());
@@ -387,7 +387,7 @@ async fn a_decision_to_keep_holds_the_key_after_the_end() {
     assert_eq!(service.retry().await, in_progress());
 }
 
-/// What observers are told, in order.
+/// The events that observers get, in order.
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Vec<String>>>);
 
@@ -440,7 +440,7 @@ async fn over_the_network_a_broken_stream_is_no_complete_response() {
     }
 }
 
-/// Never polled again after the head: the claim is neither lost to nor found by anybody before its lease ends.
+/// Never polled again after the head, so the claim is neither lost nor found before its lease ends.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_nobody_reads_loses_its_key_with_its_lease() {
     let service = Streams::new(MODES[1]);

@@ -1,4 +1,4 @@
-//! One caller never gets another one's response, whatever they send and however they are authenticated.
+//! No caller ever gets another caller's response, for any request and authentication.
 
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ async fn each_gets_its_own(once: Idempotency, scope: fn() -> Caller, all: Vec<Se
             assert_eq!(status, 403, "{sent:?}");
             continue;
         }
-        // The same request to another API of the function is another request.
+        // The same request to a different API of the function is a different request.
         let request = (sent.body, event["requestContext"]["apiId"].clone());
         let executed = first.get(&(who.clone(), sent.key));
         match executed {

@@ -60,7 +60,7 @@ async fn trailers_arrive_over_the_network_as_without_the_layer_also_replayed() {
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// The status, the trailer and whether it is a replay, of the first response of a service of gRPC and of the retry's.
+/// The status, the trailer and whether it is a replay, for the first response of a gRPC service and for the retry.
 type Told = [(u16, Option<String>, bool); 2];
 
 async fn of_grpc(
@@ -71,7 +71,7 @@ async fn of_grpc(
     of_layer(layer(), "application/grpc", header, trailer, decision).await
 }
 
-/// The same with a layer whose limit the response exceeds.
+/// Like `of_grpc`, with a layer whose limit the response exceeds.
 async fn too_large(
     content_type: &'static str,
     header: Option<&'static str>,
@@ -122,7 +122,7 @@ async fn an_error_of_grpc_keeps_the_key_unless_the_application_decides() {
     assert_eq!(of_grpc(Some("0"), None, None).await[1], (200, None, true));
     assert_eq!(of_grpc(None, Some("14"), None).await, [(200, status("14"), false), (409, None, false)]);
     assert_eq!(of_grpc(Some("5"), None, None).await[1], (409, None, false));
-    // Trailers count, where both are there.
+    // Trailers take precedence if both are present.
     assert_eq!(of_grpc(Some("0"), Some("13"), None).await[1].0, 409);
     let store = of_grpc(None, Some("3"), Some(ResponseAction::Store)).await;
     assert_eq!(store[1], (200, status("3"), true));
@@ -138,7 +138,7 @@ async fn a_large_answer_of_grpc_is_done_as_its_status_is_not_known() {
             let got = too_large(content_type, header, Some(trailer), None).await;
             assert_eq!(got, [(200, status(trailer), false), (410, None, true)], "{content_type} {header:?} {trailer}");
         }
-        // This one is known.
+        // This status is known.
         assert_eq!(too_large(content_type, Some("5"), None, None).await[1], (409, None, false), "{content_type}");
     }
     let keep = too_large("application/grpc", None, Some("0"), Some(ResponseAction::Keep)).await;

@@ -65,7 +65,7 @@ async fn without_a_heartbeat_a_hung_handler_is_cut_off_whatever_the_deadline() {
         let began = tokio::time::Instant::now();
         let got = app.send(request).await;
         assert_eq!((got.status, got.code()), (504, "out_of_time".to_owned()));
-        // The configured lease of 30 s, less its reserve.
+        // The configured lease of 30 s, minus its reserve.
         assert_eq!(began.elapsed().as_millis() / 100, 285, "{deadline:?}");
         assert_eq!(app.post("k", "{}").await.code(), "in_progress", "the claim is kept");
     }
@@ -157,8 +157,8 @@ async fn a_lost_answer_of_the_store_does_not_show() {
     assert_eq!(app.runs(), 1);
 }
 
-/// The first run blocks its thread until its lease has passed, while another request takes over. What that one answers,
-/// if it finishes, and then the first.
+/// The first run blocks its thread until its lease has passed, while another request takes over. Returns the response of
+/// the second request, if it finishes, and then of the first.
 async fn overtaken(successor_finishes: bool) -> (Option<Got>, Got) {
     let app: Arc<OnceLock<App>> = Arc::default();
     let successor: Arc<OnceLock<Option<Got>>> = Arc::default();
@@ -195,7 +195,7 @@ async fn a_late_holder_whose_successor_is_not_done_has_no_answer() {
     let (successor, first) = overtaken(false).await;
     assert_eq!(successor, None);
     assert_eq!((first.status, first.code()), (409, "in_progress".to_owned()));
-    // How long the successor holds the key is unknown, so there is no `retry_after_ms`.
+    // The time for which the successor holds the key is unknown, so there is no `retry_after_ms`.
     let problem: serde_json::Value = serde_json::from_slice(&first.body).unwrap();
     assert_eq!((&problem["retryable"], problem.get("retry_after_ms")), (&serde_json::json!(true), None));
     assert!(first.header("retry-after").is_some());
@@ -266,7 +266,7 @@ async fn a_handler_that_an_inner_timeout_drops_keeps_its_key() {
     assert_eq!((retry.status().as_u16(), runs.load(Ordering::SeqCst)), (409, 1));
 }
 
-/// The error of `tokio::time::timeout`, from a runtime of its own.
+/// The error of `tokio::time::timeout`, from a separate runtime.
 fn elapsed() -> tokio::time::error::Elapsed {
     let late = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

@@ -34,7 +34,7 @@ fn layer() -> IdempotencyKeyLayer {
     IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared())
 }
 
-/// A service that reads its body, and how often it has run.
+/// A service that reads its body, and the number of its runs.
 fn app(layer: IdempotencyKeyLayer) -> (Router, Arc<AtomicUsize>) {
     let runs = Arc::<AtomicUsize>::default();
     let counter = Arc::clone(&runs);
@@ -108,7 +108,7 @@ async fn a_body_that_pauses_for_too_long_is_refused() {
 #[tokio::test]
 async fn the_limit_of_an_outer_layer_is_told_as_one() {
     let (service, _) = app(layer());
-    // As `RequestBodyLimitLayer` limits a body without a length; axum wraps its error.
+    // As `RequestBodyLimitLayer` limits a body without a length. axum wraps its error.
     let service = service.layer(MapRequestLayer::new(|request: Request<Body>| {
         request.map(|body| Body::new(Limited::new(body, 4).map_err(Wrapped)))
     }));
@@ -152,7 +152,7 @@ struct Wrapped(#[source] Box<dyn std::error::Error + Send + Sync>);
 
 #[test]
 fn the_error_of_a_limit_is_found_behind_others() {
-    // What the test above stands on.
+    // The assumption of the test above.
     let limit = futures_util::FutureExt::now_or_never(Limited::new(Body::from("12345"), 4).collect());
     assert!(limit.unwrap().unwrap_err().is::<LengthLimitError>());
 }
@@ -169,19 +169,19 @@ async fn of_200_slow_clients_no_more_is_held_than_is_allowed() {
             let headers = format!("connection: close\r\ncontent-length: {}\r\n", 2 * HALF);
             let mut client = server.begin(&key.to_string(), &headers, half).await;
             let mut answer = Vec::new();
-            // A connection that is reset has had its answer as well.
+            // A connection that is reset has had its response as well.
             let _ = client.read_to_end(&mut answer).await;
             String::from_utf8(answer).unwrap()
         }
     });
     let mut clients: FuturesUnordered<_> = clients.collect();
-    // The others wait for the rest of their bodies, 16 at most: two bodies that are refused may have had room for one.
+    // The others wait for the rest of their bodies, 16 at most, because two refused bodies may have had room for one.
     for _ in 0..184 {
         let answer = clients.next().await.unwrap();
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 503 "), "{answer}");
     }
     assert_eq!(runs.load(Ordering::SeqCst), 0);
-    // Once they have left there is room again.
+    // Once they have left, there is room again.
     drop(clients);
     let room = async { while server.post("/charges", "\"new\"", "{}").await.status != 201 {} };
     timeout(Duration::from_secs(20), room).await.expect("there is room");

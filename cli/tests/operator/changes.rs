@@ -1,4 +1,4 @@
-//! What changes do to the next delivery.
+//! The effects of changes on the next delivery.
 
 use std::time::Duration;
 

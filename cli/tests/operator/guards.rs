@@ -1,4 +1,4 @@
-//! What keeps a change from being made, and what is written down of one.
+//! Guards that prevent a change, and the audit of a change.
 
 use std::process::{Command, Stdio};
 
@@ -11,7 +11,7 @@ async fn nothing_is_changed_without_leave(backend: Backend) {
     let hash = records.abandon("order 7").await;
     let before = records.read(hash).await;
     let id = hash.to_hex();
-    // There is no terminal to confirm on.
+    // There is no terminal for the confirmation.
     let refused = records.run(&["release", &id]).await.assert_code(2);
     assert!(refused.errors.contains("--yes"), "{refused:?}");
     records.run(&["release", &id, "--yes", "--read-only"]).await.assert_code(2);
@@ -35,7 +35,7 @@ async fn an_audit_line_says_who_did_what(backend: Backend) {
     assert_eq!((&line["action"], &line["outcome"]), (&"release".into(), &"changed".into()));
     assert_eq!(line["id"], hash.to_hex());
     assert_eq!((&line["before"]["state"], &line["after"]["state"]), (&"abandoned".into(), &"released".into()));
-    // The label has the key, too.
+    // The label contains the key, too.
     assert!(!ended.errors.contains("order 7"), "{ended:?}");
     let store = line["store"].as_str().unwrap();
     assert!(!store.contains('@') && !store.contains("endpoint"), "{store}");
@@ -60,7 +60,7 @@ async fn wrong_usage_has_its_own_exit_code() {
     }
 }
 
-/// Answers the question as a person does, on a terminal that Python makes.
+/// Answers the question as a person would, on a terminal that Python creates.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_confirmed_on_a_terminal() {

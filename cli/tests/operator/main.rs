@@ -1,4 +1,4 @@
-//! The tool itself, on the servers that `make test` starts. Records are made through the library.
+//! The tool as a process, on the servers that `make test` starts. The library creates the records.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 

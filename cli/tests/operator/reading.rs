@@ -1,4 +1,4 @@
-//! What `show` and `list` print.
+//! The output of `show` and `list`.
 
 use lambda_once::{AfterUnknown, Outcome};
 use serde_json::Value;
@@ -22,7 +22,7 @@ async fn a_record_is_found_by_its_key_and_its_id(backend: Backend) {
         assert!(shown.contains("label          label of order 7"), "{shown}");
         assert!(shown.contains(&format!("lambda-once release {hex}")), "{shown}");
     }
-    // A number is another key than its digits.
+    // A number is a different key than its digits as text.
     let once = records.engine(AfterUnknown::Refuse).await;
     let number = once.operation("charge", &42).run(receipt).await.unwrap();
     assert!(matches!(number, Outcome::Executed(_)), "{number:?}");
@@ -66,7 +66,7 @@ async fn a_list_is_narrowed_down(backend: Backend) {
     let failed = records.fail("order 4").await.to_hex();
     records.complete("order 5").await;
     abandoned.sort();
-    // An index in DynamoDB follows within moments.
+    // An index in DynamoDB is updated within moments.
     let ids = async |arguments: &[&str]| -> Vec<String> {
         let ended = records.run(&[&["list", "--json"], arguments].concat()).await.assert_code(0);
         let mut ids: Vec<_> = ended.objects().iter().map(id).collect();

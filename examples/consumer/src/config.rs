@@ -4,7 +4,7 @@ use std::{env, str::FromStr, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// How far apart the clocks of two hosts may be.
+/// The maximum difference between the clocks of two hosts.
 pub(crate) const SKEW_MARGIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
@@ -15,11 +15,11 @@ pub(crate) struct Config {
     /// This process's name in the group.
     pub(crate) consumer: String,
     pub(crate) dead_letters: String,
-    /// The most entries that are handled at a time.
+    /// The most entries that are handled simultaneously.
     pub(crate) concurrency: usize,
-    /// How long a crash blocks an order. Longer work renews it.
+    /// The time for which a crash blocks an order. Longer work renews it.
     pub(crate) lease: Duration,
-    /// How long entries that have been read may take after SIGTERM.
+    /// The time that entries that have been read may take after SIGTERM.
     pub(crate) drain: Duration,
     /// Slows every debit down, for tests.
     pub(crate) delay: Duration,
@@ -43,8 +43,8 @@ impl Config {
         Ok(config)
     }
 
-    /// How long an entry is left to its consumer. If that has died, the order can be claimed again by then: the entry was
-    /// delivered shortly before the claim.
+    /// Returns the time for which an entry is left to its consumer. If the consumer has died, the order can be claimed
+    /// again after this time, because the entry was delivered shortly before the claim.
     pub(crate) fn min_idle(&self) -> Duration {
         self.lease + 2 * SKEW_MARGIN
     }

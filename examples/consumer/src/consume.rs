@@ -16,10 +16,10 @@ use crate::{
     stream::{Entry, Group, Reader},
 };
 
-/// How long to wait after Redis has failed.
+/// The pause after an error from Redis.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Reads until it is told to stop, and then waits for what it has read, for up to `config.drain`.
+/// Reads until it is told to stop, and then waits up to `config.drain` for the entries that it has read.
 pub(crate) async fn consume(
     config: &Config,
     mut reader: Reader,
@@ -39,7 +39,7 @@ pub(crate) async fn consume(
             }
             continue;
         }
-        // Not cancelled by `stop`: what Redis has delivered would stay pending until it is claimed.
+        // Not cancelled by `stop`, because entries that Redis has delivered would stay pending until they are claimed.
         match reader.next(config.concurrency - running.len()).await {
             Ok(entries) => {
                 for entry in entries {
@@ -59,7 +59,7 @@ pub(crate) async fn consume(
     drain(running, config.drain).await;
 }
 
-/// What does not end in time stays pending. It has not taken effect: its transaction is rolled back.
+/// Entries that do not finish in time stay pending. They have not taken effect, because their transactions are rolled back.
 async fn drain(mut running: JoinSet<()>, limit: Duration) {
     info!(entries = running.len(), "draining");
     let ends = async {
@@ -86,7 +86,7 @@ async fn handle(entry: Entry, group: Group, debits: Arc<Debits>) {
         None => Decision::Refused("without an order".to_owned()),
     };
     if let Err(error) = settle(&entry, &group, decision).await {
-        // The order is replayed then.
+        // The order is then replayed.
         warn!(entry = entry.id, %error, "not acknowledged; left pending");
     }
 }

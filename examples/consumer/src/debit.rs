@@ -1,4 +1,4 @@
-//! Debits an order: once, however often it is delivered.
+//! Debits each order once, regardless of how often it is delivered.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ struct Order {
     cents: i64,
 }
 
-/// What is known after a delivery.
+/// The result of a delivery.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// The order is debited, now or before.
+    /// The order is debited, now or earlier.
     Done,
     /// No further delivery can help.
     Refused(String),
-    /// The order is in progress elsewhere, failed, or nobody knows: it needs another delivery.
+    /// The order is in progress elsewhere, has failed, or its outcome is unknown. It needs another delivery.
     Undecided,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Debits {
 
 impl Debits {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
-        // Each debit holds a connection for its transaction. Leases are renewed on others.
+        // Each debit holds a connection for its transaction. Leases are renewed on other connections.
         let store = StoreConfig::from_env()?.pool_size(config.concurrency + 2).build()?;
         let once = Idempotency::builder(store.clone())
             .scope("consumer")
@@ -52,7 +52,7 @@ impl Debits {
         Ok(Self { once, store, delay: config.delay })
     }
 
-    /// Opens the first connection, so that a wrong URL ends the start.
+    /// Opens the first connection, so that a wrong URL fails the start.
     pub(crate) async fn warm_up(&self) -> Result<(), Error> {
         self.once.warm_up().await
     }
@@ -89,7 +89,7 @@ impl Debits {
     }
 }
 
-/// Data that PostgreSQL refuses (class 22), or that violates a constraint (class 23), it will refuse again.
+/// Classifies an error. PostgreSQL refuses data again if it is invalid (class 22) or violates a constraint (class 23).
 fn verdict(error: &tokio_postgres::Error) -> Verdict {
     match error.code() {
         Some(state) if state.code().starts_with("22") || state.code().starts_with("23") => Verdict::Permanent,

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use crate::config::Config;
 
-/// How long a read waits for entries, and so the longest time that it delays the shutdown.
+/// The time that a read waits for entries, and so the longest delay of a shutdown.
 const BLOCK: Duration = Duration::from_secs(1);
 
-/// How long Redis may take to answer.
+/// The longest time that Redis may take to respond.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The field that has the order.
@@ -27,7 +27,7 @@ const START: &str = "0-0";
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: String,
-    /// Names and values in turn.
+    /// Names and values alternate.
     fields: Vec<Vec<u8>>,
 }
 
@@ -38,7 +38,7 @@ impl Entry {
     }
 }
 
-/// The group's side of a stream: acknowledges entries, or moves them to the dead-letter stream.
+/// The group's side of a stream, which acknowledges entries or moves them to the dead-letter stream.
 #[derive(Clone)]
 pub(crate) struct Group {
     connection: ConnectionManager,
@@ -91,9 +91,9 @@ pub(crate) struct Reader {
     group: String,
     consumer: String,
     min_idle: Duration,
-    /// Where the scan of the pending entries goes on.
+    /// The position at which the scan of the pending entries continues.
     cursor: String,
-    /// When the next scan is due, unless one goes on.
+    /// The time at which the next scan is due, unless one is in progress.
     next_scan: Instant,
     has_scanned: bool,
 }
@@ -112,8 +112,8 @@ impl Reader {
         })
     }
 
-    /// Up to `count` entries: new ones, or ones that have been pending for too long. The two take turns, so that neither
-    /// waits for the end of the other. Returns none if there are none for [`BLOCK`].
+    /// Returns up to `count` entries: new ones, or ones that have been pending for too long. The two take turns, so that
+    /// neither waits for the end of the other. Returns no entries if there are none for [`BLOCK`].
     pub(crate) async fn next(&mut self, count: usize) -> RedisResult<Vec<Entry>> {
         let scans = self.cursor != START || self.next_scan <= Instant::now();
         self.has_scanned = scans && !self.has_scanned;
@@ -125,7 +125,7 @@ impl Reader {
         let mut claim = cmd("XAUTOCLAIM");
         claim.arg(&self.stream).arg(&self.group).arg(&self.consumer).arg(millis(self.min_idle));
         claim.arg(&self.cursor).arg("COUNT").arg(count);
-        // The third part has the entries that have been deleted from the stream.
+        // The third part contains the entries that have been deleted from the stream.
         let (cursor, found, _): (String, Entries, Vec<String>) = claim.query_async(&mut self.connection).await?;
         if cursor == START {
             self.next_scan = Instant::now() + self.min_idle / 4;
@@ -147,7 +147,7 @@ impl Reader {
     }
 }
 
-/// As Redis sends them: not all names and values need be text.
+/// The raw form from Redis, because names and values may not be text.
 type Entries = Vec<(String, Vec<Vec<u8>>)>;
 
 fn entries(found: Entries) -> Vec<Entry> {
@@ -158,7 +158,7 @@ fn millis(duration: Duration) -> u64 {
     duration.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
-/// A connection that is opened again when it breaks. It repeats no commands.
+/// A connection that is reopened when it breaks. It does not repeat commands.
 async fn connect(config: &Config, response_timeout: Duration) -> RedisResult<ConnectionManager> {
     let settings = ConnectionManagerConfig::new().set_number_of_retries(0).set_response_timeout(Some(response_timeout));
     ConnectionManager::new_with_config(Client::open(&*config.redis_url)?, settings).await

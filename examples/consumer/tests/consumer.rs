@@ -1,4 +1,4 @@
-//! The consumer as a process, which is killed, stopped and overtaken.
+//! The consumer as a process that is killed, stopped and overtaken.
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test panics, and its modules are its own")]
 
@@ -9,17 +9,17 @@ use std::time::Duration;
 use support::World;
 use tokio::time::sleep;
 
-/// The orders that are added before each kill. With a debit of 20 ms, eight at a time, they take 375 ms and more.
+/// The orders that are added before each kill. With a debit of 20 ms, eight at a time, they take at least 375 ms.
 const ORDERS: usize = 150;
 
-/// Which of them the producer sends twice: each tenth.
+/// The orders that the producer sends twice, one in ten.
 const DUPLICATES: usize = 10;
 
 fn order(id: &str) -> String {
     format!(r#"{{"id":"{id}","account":"17","cents":1999}}"#)
 }
 
-/// How often the consumer is killed; `CONSUMER_KILLS` sets another number.
+/// The number of kills of the consumer. `CONSUMER_KILLS` sets a different number.
 fn kills() -> usize {
     std::env::var("CONSUMER_KILLS").map_or(3, |kills| kills.parse().unwrap())
 }
@@ -28,7 +28,7 @@ fn ids(round: usize) -> Vec<String> {
     (0..ORDERS).map(|number| format!("{round:03}-{number:03}")).collect()
 }
 
-/// Adds orders, and sends some of them again; their ids.
+/// Adds orders, and sends some of them again. Returns their ids.
 async fn produce(world: &World, round: usize) -> Vec<String> {
     let ids = ids(round);
     for (number, id) in ids.iter().enumerate() {
@@ -87,7 +87,7 @@ async fn what_no_delivery_can_help_goes_to_the_dead_letters() {
     }
 }
 
-/// Two consumers may hold the same entry: one of them was slow, and the other has claimed it.
+/// Two consumers may hold the same entry if one of them was slow, and the other has claimed it.
 #[tokio::test]
 async fn an_entry_is_dead_lettered_once() {
     let world = World::new().await;

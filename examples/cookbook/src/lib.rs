@@ -1,4 +1,4 @@
-//! The tests of the functions in `bin/`, as one program.
+//! The tests of the functions in `bin/`, in one program.
 
 #![cfg(test)]
 #![allow(dead_code, reason = "nothing runs their `main`")]

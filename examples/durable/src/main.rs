@@ -1,8 +1,8 @@
 //! A durable function that makes a payment in a step.
 //!
-//! A step runs again if the function ends before its result is recorded. The SDK knows the results of one execution only. The
-//! operation inside the step has the order as its key, so the payment is made once for all attempts, and for all executions of an
-//! order.
+//! A step runs again if the function ends before its result is recorded. The SDK stores the results of one execution only.
+//! The operation inside the step has the order as its key, so the payment is made once for all attempts, and for all
+//! executions of an order.
 
 use std::{
     sync::{
@@ -42,7 +42,7 @@ struct Payments {
 
 impl Payments {
     async fn handle(self, order: Order, context: DurableContext) -> Result<String, BoxError> {
-        // Longer than the lease of 30 seconds and the skew margin: by then the claim of a run that was lost has ended.
+        // Longer than the lease of 30 seconds and the skew margin, so the claim of a lost run has ended.
         let retry = |_: &_, attempt| match attempt {
             ..5 => RetryDecision::Retry { delay: Duration::from_secs(35) },
             _ => RetryDecision::Stop,
@@ -51,7 +51,7 @@ impl Payments {
         Ok(paid.await?)
     }
 
-    /// Returns an error if the payment is not known to be made.
+    /// Returns an error if it is not certain that the payment was made.
     async fn pay(&self, order: Order) -> Result<String, BoxError> {
         let operation = self.once.operation("pay", &order.id).payload(&order);
         let outcome = operation.run(|| self.provider.pay(&order)).await?;
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// The receipts of these executions of one order, and the number of its payments.
+    /// Returns the receipts of these executions of one order, and the number of its payments.
     async fn receipts(executions: impl IntoIterator<Item = LocalRunner>) -> (Vec<String>, u32) {
         let payments = Payments { once: testing::engine(), provider: Provider::default() };
         let order = Order { id: "7".to_owned(), cents: 1_999 };
@@ -89,7 +89,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_step_whose_result_was_not_recorded_runs_again_and_pays_once() {
-        // The start of the step is recorded, and its result is not.
+        // The start of the step is recorded, but its result is not.
         let (receipts, payments) = receipts([LocalRunner::new().fail_checkpoints_after_retryable(1, 1)]).await;
         assert_eq!((receipts, payments), (vec!["payment 1 of 1999 cents for order 7".to_owned()], 1));
     }

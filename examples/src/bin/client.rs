@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-/// The longest pause before the second attempt; it doubles with each further one.
+/// The longest pause before the second attempt. It doubles with each further attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -43,7 +43,7 @@ struct Operation {
     time: Duration,
 }
 
-/// What is known about the charge.
+/// The known state of the charge.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Made,
@@ -63,10 +63,10 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
-    /// Whether a retry can change the response. The service says so in `retryable`; gateways and proxies, which know nothing of
-    /// that, are judged by the status.
+    /// Returns whether a retry can change the response. The service reports this in `retryable`. Other responses, such as
+    /// those of gateways and proxies, are classified by status.
     fn is_worth_a_retry(&self) -> bool {
-        // It is free for this charge only if the other one releases it.
+        // The key is free for this charge only if the other request releases it.
         if self.is_of_another_request() {
             return false;
         }
@@ -85,7 +85,7 @@ impl Answer {
         self.problem()["retryable"].as_bool().unwrap_or_else(by_status)
     }
 
-    /// Returns what the response says about the charge. The codes are those of `lambda_once::http`.
+    /// Returns the state of the charge according to the response. The codes are those of `lambda_once::http`.
     fn effect(&self) -> Effect {
         match self.problem()["code"].as_str() {
             Some(
@@ -109,15 +109,15 @@ impl Answer {
         }
     }
 
-    /// The pause that the service asks for by `Retry-After`. `retry_after_ms` may be longer: it is when the key is free at the
-    /// latest if the other run has died.
+    /// Returns the pause that the service requests with `Retry-After`. `retry_after_ms` may be longer, because it is the
+    /// latest time at which the key becomes free if the other run has died.
     fn asked_pause(&self) -> Option<Duration> {
         let seconds = self.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let pause = seconds.map(Duration::from_secs);
         pause.or_else(|| self.problem()["retry_after_ms"].as_u64().map(Duration::from_millis))
     }
 
-    /// Whether the key belongs to another request, which has taken effect or may still do so.
+    /// Returns whether the key belongs to another request, which has taken effect or may still do so.
     fn is_of_another_request(&self) -> bool {
         self.problem()["code"] == "key_reused"
     }
@@ -144,8 +144,8 @@ impl Operation {
         Ok(Answer { status: head.status, headers: head.headers, body: body.collect().await?.to_bytes() })
     }
 
-    /// Retries until there is a response that no retry would change, or no time is left. Also returns what is known about the
-    /// charge after all attempts.
+    /// Retries until there is a response that no retry would change, or no time is left. Also returns the known state of
+    /// the charge after all attempts.
     async fn answer(&self) -> (Result<Answer>, Effect) {
         let deadline = Instant::now() + self.time;
         let mut longest_pause = FIRST_PAUSE;
@@ -153,7 +153,7 @@ impl Operation {
         for number in 1.. {
             let (what, asked) = match within(self.try_time.min(left(deadline)), self.send()).await {
                 Ok(answer) => {
-                    // A refusal of this attempt does not tell the result of an earlier one. A replay does.
+                    // A refusal of this attempt does not reveal the result of an earlier one. A replay does.
                     effect = match answer.effect() {
                         known if effect == Effect::None || answer.is_replay() => known,
                         Effect::Made => Effect::Made,
@@ -164,7 +164,7 @@ impl Operation {
                     }
                     (answer.text(), answer.asked_pause())
                 }
-                // The service may have received the request; the key makes it safe to send it again.
+                // The service may have received the request. The key makes it safe to send it again.
                 Err(error) => {
                     let is_sent = !error.downcast_ref().is_some_and(hyper_util::client::legacy::Error::is_connect);
                     if is_sent && effect == Effect::None {

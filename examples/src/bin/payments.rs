@@ -38,7 +38,7 @@ use tower_http::cors::{Any, CorsLayer};
 use tracing::{info, warn};
 use uuid::Uuid;
 
-/// The merchant of each bearer token. A table is enough for an example; a real service verifies tokens.
+/// The merchant of each bearer token. A table is enough for an example, but a real service verifies tokens.
 const TOKENS: [(&str, Merchant); 2] = [("token-of-alice", Merchant("alice")), ("token-of-bob", Merchant("bob"))];
 
 /// The authenticated caller.
@@ -71,7 +71,7 @@ struct Charge {
 #[derive(Clone)]
 struct Payments {
     charges: Arc<Mutex<Vec<Charge>>>,
-    /// How long a charge takes.
+    /// The duration of a charge.
     delay: Duration,
     is_key_optional: bool,
     once: Idempotency,
@@ -82,8 +82,9 @@ impl Payments {
         self.charges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the idempotency key for the payment provider, or 400 for a request whose key is missing or not text, as the layer
-    /// does. It does not come from the claim: an unprotected retry of a protected charge must have the same one.
+    /// Returns the idempotency key for the payment provider, or 400 if the request's key is missing or not text, as the
+    /// layer does. The key does not depend on the claim, because an unprotected retry of a protected charge must have the
+    /// same one.
     fn reference(&self, merchant: Merchant, headers: &HeaderMap) -> Result<String, StatusCode> {
         let key = match headers.get("idempotency-key") {
             // Each attempt is a separate charge.
@@ -115,7 +116,7 @@ async fn charge(
     // An unprotected charge has no claim.
     claim: Option<Extension<Claim>>,
     headers: HeaderMap,
-    // A rejected body may be corrected under the same key, as nothing has happened yet.
+    // A rejected body may be corrected under the same key, because nothing has happened yet.
     ReleaseRejection(Json(new)): ReleaseRejection<Json<NewCharge>>,
 ) -> Result<(StatusCode, Json<Charge>), StatusCode> {
     let reference = payments.reference(merchant, &headers)?;
@@ -169,7 +170,7 @@ fn app(payments: Payments, idempotency: IdempotencyKeyLayer) -> Router {
         .route("/accounts/{id}/charges", get(list).post(charge))
         // On the routes only, so that an unknown path remains a 404.
         .route_layer(idempotency)
-        // Layers that are added later are further outside: authentication runs before the key is read, and CORS adds its
+        // Layers that are added later are further outside. Authentication runs before the key is read, and CORS adds its
         // headers to refusals and replays as well.
         .route_layer(from_fn(authenticate))
         .layer(cors())
@@ -221,7 +222,7 @@ async fn serve() -> Result<()> {
     let is_key_optional = is_set("KEY_OPTIONAL");
     let payments = Payments { charges: Arc::default(), delay, is_key_optional, once: once.clone() };
 
-    // The merchant is part of the key: two merchants with the same key do not get each other's responses.
+    // The merchant is part of the key, so two merchants with the same key do not get each other's responses.
     let scope = Caller::from_fn(|request| request.extensions.get::<Merchant>().map(|merchant| merchant.0.to_owned()));
     let mut idempotency = IdempotencyKeyLayer::new(once, scope).wait_up_to(milliseconds("WAIT_MS")?);
     if is_key_optional {

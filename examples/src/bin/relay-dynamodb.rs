@@ -1,7 +1,8 @@
-//! A Lambda function behind the stream of the table `outbox`: publishes each message that is put into the table.
+//! A Lambda function behind the stream of the table `outbox`, which publishes each message that is written to the table.
 //!
-//! The stream has new images, and the event source mapping `ReportBatchItemFailures`: what could not be published is delivered
-//! again, with the messages behind it in the shard. So a message is published at least once, each time with the same id.
+//! The stream needs new images, and the event source mapping needs `ReportBatchItemFailures`. Messages that could not be
+//! published are redelivered, with the messages behind them in the shard. So a message is published at least once, each
+//! time with the same id.
 
 use lambda_once::{
     Failure, Idempotency, Key,
@@ -34,8 +35,8 @@ async fn relay(change: Change<Message>) -> Result<(), Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), lambda_runtime::Error> {
-    // Claims would cost two writes a message, and hold the shard up after a crash until they end. Consumers tell duplicates
-    // by their id in any case.
+    // Claims would cost two writes per message, and block the shard after a crash until they end. Consumers detect
+    // duplicates by their ids in any case.
     let once = Idempotency::disabled();
     lambda_runtime::run(once.dynamodb_stream(Key::message_id(), relay)).await
 }

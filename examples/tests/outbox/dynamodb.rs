@@ -1,4 +1,4 @@
-//! A relay of an outbox in DynamoDB: a function behind the table's stream, killed before it answers.
+//! An outbox relay for DynamoDB: a function behind the table's stream, which is killed before it responds.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -31,7 +31,7 @@ use crate::support::{dynamodb, unique};
 /// The records of an invocation.
 const BATCH: usize = 10;
 
-/// Tables of its own for records, orders, messages and shipments.
+/// Separate tables for records, orders, messages and shipments.
 struct Database {
     endpoint: String,
     client: Client,
@@ -55,7 +55,7 @@ impl Database {
         Self { endpoint, client, store, once, orders, outbox, shipments }
     }
 
-    /// Writes the order and its message, and then ends as given.
+    /// Writes the order and its message, and then ends as specified.
     async fn place(&self, order: String, end: Result<(), Failure>) -> Result<Outcome<()>, Error> {
         let id = self.once.key_hash(PLACE_ORDER, &order)?.to_hex();
         let operation = self.once.operation(PLACE_ORDER, &order).in_transaction(&self.store);
@@ -70,7 +70,7 @@ impl Database {
     async fn ship(&self, message: Message) -> Result<Outcome<()>, Error> {
         let operation = self.once.operation(SHIP, &message.id).wait_up_to(TIMEOUT).in_transaction(&self.store);
         let work = |writes: Writes| async move {
-            // Under an id of its own, so that each effect shows.
+            // Under a separate id, so that each effect is visible.
             let row = put(&self.shipments, &unique("shipment"))
                 .item("order_id", AttributeValue::S(message.payload.trim_end().to_owned()));
             writes.put(row.build()?)?;
@@ -86,7 +86,7 @@ impl Database {
         sorted(items.iter().map(|item| item[attribute].as_s().unwrap().clone()))
     }
 
-    /// A call to the stream: its answers have the shape in which Lambda passes records on.
+    /// A call to the stream. Its responses have the format in which Lambda passes records on.
     async fn call(&self, action: &str, request: &Value) -> Value {
         let credential = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/dynamodb/aws4_request";
         let request = Request::post(&self.endpoint)
@@ -103,7 +103,7 @@ impl Database {
         serde_json::from_slice(&body).unwrap()
     }
 
-    /// The first records of the outbox's stream, as many as given.
+    /// Returns the first records of the outbox's stream, up to this number.
     async fn changes(&self, count: usize) -> Vec<Value> {
         let table = self.client.describe_table().table_name(&self.outbox).send().await.unwrap();
         let stream = table.table().and_then(|table| table.latest_stream_arn()).unwrap();
@@ -158,14 +158,14 @@ async fn messages_of_a_relay_that_is_killed_are_delivered_again() {
     let orders = database.rows(&database.orders, "id").await;
     assert_eq!(orders.len(), ORDERS);
     assert_eq!(database.rows(&database.outbox, "id").await, expected);
-    // As its time to live does.
+    // As the time to live does.
     let deleted = AttributeValue::S(expected[0].clone());
     database.client.delete_item().table_name(&database.outbox).key("id", deleted).send().await.unwrap();
     let changes = database.changes(ORDERS + 1).await;
     assert_eq!(changes[ORDERS]["eventName"], "REMOVE");
     let batches: Vec<_> = changes.chunks(BATCH).map(|records| json!({ "Records": records })).collect();
 
-    // It has published a message, and stands still before its answer until it is read from.
+    // It has published a message, and blocks before its response until its output is read.
     let function = RuntimeApi::start().await;
     let mut killed = relay(&function);
     function.send(&batches[0]);
@@ -174,7 +174,7 @@ async fn messages_of_a_relay_that_is_killed_are_delivered_again() {
     assert!(!function.has_answer());
     assert!(deliveries.len() < BATCH);
 
-    // Then every batch is delivered twice, as if the first answer had been lost.
+    // Every batch is then delivered twice, as if the first response had been lost.
     let mut function = RuntimeApi::start().await;
     let (sender, mut queue) = mpsc::unbounded_channel();
     let reader = relay(&function).forward(sender);

@@ -1,4 +1,4 @@
-//! Runs a function's binary as Lambda does: the test is its Runtime API.
+//! Runs a function's binary as Lambda does. The test is the function's Runtime API.
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
 
 use std::{
@@ -26,10 +26,10 @@ use tokio::{
 
 use super::TIMEOUT;
 
-/// How long an invocation may take.
+/// The maximum duration of an invocation.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Where one execution environment of a function gets its events.
+/// The event source of one execution environment of a function.
 pub struct RuntimeApi {
     address: String,
     events: mpsc::UnboundedSender<Value>,
@@ -75,7 +75,7 @@ impl RuntimeApi {
         self.events.send(event.clone()).unwrap();
     }
 
-    /// The function's answer to an event, or its error.
+    /// Returns the function's response to an event, or its error.
     pub async fn answer(&mut self) -> Value {
         timeout(TIMEOUT, self.answers.recv()).await.expect("an answer in time").unwrap()
     }

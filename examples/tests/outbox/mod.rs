@@ -12,21 +12,21 @@ use lambda_once::{Error, Failure, Idempotency, Outcome};
 use queue::Message;
 
 const ORDERS: usize = 300;
-/// How many operations run side by side.
+/// The number of operations that run concurrently.
 const CONCURRENCY: usize = 8;
-/// For what should take seconds, on a busy machine.
+/// The timeout of steps that should take seconds, on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The operation that writes an order and its message, and the one that a message brings about.
+/// The operation that writes an order and its message, and the one that a message triggers.
 const PLACE_ORDER: &str = "place-order";
 const SHIP: &str = "ship";
 
-/// A payload of which a pipe does not hold a batch: a relay that is not read from stands still within one.
+/// A payload so large that a pipe does not hold a batch, so a relay whose output is not read blocks within one.
 fn payload(order: &str) -> String {
     format!("{order}{}", " ".repeat(16 * 1024))
 }
 
-/// Places every order: some of them twice at once, and others at first with a handler that fails after its writes.
+/// Places every order, some of them twice simultaneously, and others at first with a handler that fails after its writes.
 async fn place_all<F>(place: impl Fn(String, Result<(), Failure>) -> F + Send + Sync)
 where
     F: Future<Output = Result<Outcome<()>, Error>> + Send,
@@ -48,7 +48,7 @@ where
             other => panic!("{other:?}"),
         }
     }
-    // What was in progress, or had failed, when it was tried again.
+    // Retries operations that were in progress, or had failed.
     for number in (0..ORDERS).step_by(5) {
         let order = format!("order {number}");
         match place(order, Ok(())).await.unwrap() {
@@ -72,7 +72,7 @@ where
     }
 }
 
-/// The ids of the messages that there have to be, in order.
+/// Returns the ids of the expected messages, in order.
 fn expected_ids(once: &Idempotency) -> Vec<String> {
     let id = |number| once.key_hash(PLACE_ORDER, &format!("order {number}")).unwrap().to_hex();
     sorted((0..ORDERS).map(id))

@@ -21,7 +21,7 @@ use crate::support::unique;
 const OUTBOX: &str = include_str!("../../src/bin/relay-postgres/schema.sql");
 const TABLES: &str = "CREATE TABLE orders (id text); CREATE TABLE shipments (order_id text)";
 
-/// A schema with records and tables of its own.
+/// A schema with separate tables for records and the application.
 struct Database {
     url: String,
     relay_role: String,
@@ -50,7 +50,7 @@ impl Database {
         Self { url, relay_role, client, store, once }
     }
 
-    /// Writes the order and its message, and then ends as given.
+    /// Writes the order and its message, and then ends as specified.
     async fn place(&self, order: String, end: Result<(), Failure>) -> Result<Outcome<()>, Error> {
         let id = self.once.key_hash(PLACE_ORDER, &order)?.to_hex();
         let operation = self.once.operation(PLACE_ORDER, &order).in_transaction(&self.store);
@@ -79,7 +79,7 @@ impl Database {
         sorted(rows.iter().map(|row| row.get(0)))
     }
 
-    /// A relay that may do what `docs/internals/outbox.md` says it needs.
+    /// A relay with only the permissions that `docs/internals/outbox.md` lists.
     fn relay(&self) -> Relay {
         let mut command = Command::new(env!("CARGO_BIN_EXE_relay-postgres"));
         command.env("POSTGRES_URL", format!("{}&user={}&password=relay", self.url, self.relay_role));
@@ -102,7 +102,7 @@ async fn messages_of_a_relay_that_is_killed_are_published_by_others() {
     assert_eq!(orders.len(), ORDERS);
     assert_eq!(database.rows("outbox", "id").await, expected);
 
-    // It has published a message, and stands still before the end of its batch until it is read from.
+    // It has published a message, and blocks before the end of its batch until its output is read.
     let mut killed = database.relay();
     let first = killed.next().await.unwrap();
     let (sender, mut queue) = mpsc::unbounded_channel();
@@ -116,14 +116,14 @@ async fn messages_of_a_relay_that_is_killed_are_published_by_others() {
         published.insert(message.id.clone());
         deliveries.push(message);
     }
-    // The lock waits for the commits of what has just been published.
+    // The lock waits for the commits of the messages that have just been published.
     let lock = "BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE";
     timeout(TIMEOUT, database.client.batch_execute(lock)).await.expect("the relays commit").unwrap();
     assert_eq!(database.rows("outbox", "id").await, [""; 0]);
     database.client.batch_execute("COMMIT").await.unwrap();
     relays.iter().for_each(tokio::task::JoinHandle::abort);
 
-    // What the others have published is everything, each message once: nothing else was killed.
+    // The others have published everything, each message once, because no other relay was killed.
     assert_eq!(sorted(deliveries.iter().map(|message| message.id.clone())), expected);
     assert!(lost.iter().all(|message| published.contains(&message.id)));
     deliveries.extend(lost);

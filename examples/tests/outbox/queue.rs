@@ -19,7 +19,7 @@ pub struct Message {
     pub payload: String,
 }
 
-/// A relay that has published what has been read, and what its pipe holds.
+/// A relay, and its output that has not been read.
 pub struct Relay {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -32,15 +32,15 @@ impl Relay {
         Self { process, output }
     }
 
-    /// The next message; `None` when the process has ended.
+    /// Returns the next message, or `None` when the process has ended.
     pub async fn next(&mut self) -> Option<Message> {
         let mut line = String::new();
         timeout(TIMEOUT, self.output.read_line(&mut line)).await.expect("a message in time").unwrap();
-        // What was being written when the process was killed was not published.
+        // A message that was being written when the process was killed was not published.
         line.ends_with('\n').then(|| serde_json::from_str(&line).unwrap())
     }
 
-    /// Kills it, and returns what it had published.
+    /// Kills it, and returns the messages that it had published.
     pub async fn kill(mut self) -> Vec<Message> {
         self.process.kill().await.unwrap();
         let mut published = Vec::new();
@@ -50,7 +50,7 @@ impl Relay {
         published
     }
 
-    /// Has every further message refused.
+    /// Closes its output, so that every further message is refused.
     pub fn close_queue(self) -> Child {
         self.process
     }

@@ -1,5 +1,5 @@
-//! The AWS SDK against a service that speaks DynamoDB's API, with the token that the SDK draws for a transaction as the key. It retries
-//! lost connections, timeouts, 5xx and `TransactionInProgressException`.
+//! The AWS SDK against a service that implements DynamoDB's API, with the SDK's token for a transaction as the key. The SDK
+//! retries lost connections, timeouts, 5xx and `TransactionInProgressException`.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use serde_json::{Value, json};
 use super::service::Service;
 use crate::support::{dynamodb_at, network::Proxy};
 
-/// The same in every attempt of a call.
+/// The header with an id that is the same in every attempt of a call.
 const INVOCATION: &str = "amz-sdk-invocation-id";
 
-/// Turns a problem into an exception of DynamoDB's, by whose name the SDK decides on a retry.
+/// Turns a problem into an exception of DynamoDB's, whose name decides whether the SDK retries.
 fn exception(response: &mut Response<Bytes>) {
     let problem: Value = serde_json::from_slice(response.body()).unwrap();
     let name = match problem["code"].as_str() {
@@ -59,7 +59,7 @@ struct Call<'a> {
     attempts: u32,
 }
 
-/// A call as the SDK makes it by itself, under its own token.
+/// A call as the SDK makes it, with a token that the SDK generates.
 const CALL: Call<'_> = Call { token: None, cents: 1999, timeout: Duration::from_secs(30), attempts: 10 };
 
 async fn send(proxy: &Proxy, call: Call<'_>) -> Result<TransactWriteItemsOutput, TransactWriteItemsError> {

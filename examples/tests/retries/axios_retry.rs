@@ -1,5 +1,5 @@
-//! `axios-retry` with its own condition for servers that recognize retries, `isRetryableError`: lost connections, 429 and 5xx. `axios`
-//! reports its timeouts as `ETIMEDOUT`, as `axios-retry` does not retry the others.
+//! `axios-retry` with its condition for servers that recognize retries, `isRetryableError`: lost connections, 429 and 5xx.
+//! `axios` reports its timeouts as `ETIMEDOUT`, because `axios-retry` does not retry its other timeouts.
 
 use serde_json::json;
 

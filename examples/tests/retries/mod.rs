@@ -1,5 +1,5 @@
-//! Clients of others, unchanged, against the layer: each retries by its own rules, through lost responses, a slow service and a
-//! store that is down.
+//! Unchanged third-party clients against the layer. Each retries by its own rules, through lost responses, a slow service
+//! and a store that is down.
 
 mod aws_sdk;
 mod axios_retry;
@@ -22,13 +22,13 @@ use crate::support::{
 const ALICE: &str = "token-of-alice";
 const CHARGE: &str = r#"{"amount_cents":1999,"currency":"EUR"}"#;
 
-/// A charge that a client is told to make.
+/// A charge for a client to make.
 struct Call<'a> {
-    /// Of the charges of account 1.
+    /// The URL of the charges of account 1.
     url: String,
     key: &'a str,
     body: &'a str,
-    /// How long the client waits for a response.
+    /// The client's timeout for a response.
     timeout: Duration,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What the client gives to its caller.
+/// The client's result for its caller.
 #[derive(Debug, PartialEq, Eq, serde::Deserialize)]
 struct Reply {
     /// 0 without a response.
@@ -91,7 +91,7 @@ async fn store_down(send: impl AsyncFn(Call<'_>) -> Reply) {
     assert_charged_once(&payments, &reply).await;
 }
 
-/// Refusals that the client does not retry reach its caller, and each says whether money may have moved.
+/// Refusals that the client does not retry reach its caller, and each indicates whether money may have moved.
 async fn refusals(send: impl AsyncFn(Call<'_>) -> Reply) {
     let mut payments = Payments::start(1_500).await;
     let proxy = Proxy::start(payments.address(), |_, _| true).await;

@@ -1,4 +1,4 @@
-//! A service with a layer of its own, on DynamoDB Local.
+//! A service with a separate layer, on DynamoDB Local.
 
 use std::sync::{
     Arc,
@@ -22,7 +22,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// With this layer around a handler on this path. The handler responds with the number of the effect, from 1.
+    /// Starts a service with this layer around a handler on this path. The handler responds with the number of the effect,
+    /// from 1.
     pub async fn start(
         path: &str,
         layer: impl FnOnce(Idempotency) -> IdempotencyKeyLayer,
@@ -52,7 +53,7 @@ impl Service {
         self.effects.load(Ordering::Relaxed)
     }
 
-    /// Lets handlers wait until the function that it returns is called. That returns true.
+    /// Makes handlers wait until the returned function is called, which returns true.
     pub fn hold(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         self.held.send_replace(true);
         let held = Arc::clone(&self.held);
@@ -62,7 +63,7 @@ impl Service {
         }
     }
 
-    /// Cuts the connection to the store until the function that it returns is called. That returns true.
+    /// Cuts the connection to the store until the returned function is called, which returns true.
     pub fn cut_store(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         self.store.cut()
     }

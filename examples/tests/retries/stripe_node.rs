@@ -1,4 +1,4 @@
-//! `stripe-node` against a service that speaks Stripe's API. It retries lost connections, timeouts, 409 and 5xx.
+//! `stripe-node` against a service that implements Stripe's API. It retries lost connections, timeouts, 409 and 5xx.
 
 use axum::{
     body::Bytes,
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::{Reply, node, service::Service};
 use crate::support::network::Proxy;
 
-/// Turns a problem into an error of Stripe's. The client takes a response for the result, whatever its status, if it has no member
-/// `error`.
+/// Turns a problem into an error of Stripe's. The client treats a response without a member `error` as the result, whatever
+/// its status.
 fn stripe_error(response: &mut Response<Bytes>) {
     let problem: Value = serde_json::from_slice(response.body()).unwrap();
     let kind = match response.status() {
@@ -50,7 +50,7 @@ struct Call<'a> {
     retries: u32,
 }
 
-/// A call as the client makes it by itself, under its own key.
+/// A call as the client makes it, with a key that the client generates.
 const CALL: Call<'_> = Call { key: None, amount: 1999, timeout_ms: 30_000, retries: 10 };
 
 async fn send(proxy: &Proxy, call: Call<'_>) -> Reply {

@@ -48,12 +48,12 @@ impl Answer {
 }
 
 impl Payments {
-    /// On a free port. `delay_ms` is how long a charge takes.
+    /// Starts it on a free port. `delay_ms` is the duration of a charge.
     pub async fn start(delay_ms: u64) -> Self {
         Self::start_with(&[("DELAY_MS", &delay_ms.to_string())]).await
     }
 
-    /// On a free port, in this environment.
+    /// Starts it on a free port, with these environment variables.
     pub async fn start_with(environment: &[(&str, &str)]) -> Self {
         let mut process = Command::new(env!("CARGO_BIN_EXE_payments"))
             .arg("127.0.0.1:0")
@@ -99,7 +99,7 @@ impl Payments {
         self.send(Method::GET, token, &[], "").await.json().as_array().unwrap().clone()
     }
 
-    /// Reads the log up to a line with this text, and returns what it read.
+    /// Reads the log up to a line with this text, and returns the lines.
     pub async fn logged(&mut self, text: &str) -> String {
         let mut read = String::new();
         while let Some(line) = self.log.next_line().await.unwrap() {
@@ -117,7 +117,7 @@ impl Payments {
         kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
     }
 
-    /// Waits for its exit; returns the exit code and the rest of the log.
+    /// Waits for its exit. Returns the exit code and the rest of the log.
     pub async fn ended(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         while let Some(line) = self.log.next_line().await.unwrap() {

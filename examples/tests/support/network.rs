@@ -150,7 +150,7 @@ pub struct Cable {
 }
 
 impl Cable {
-    /// To this server, plugged in.
+    /// Creates a connection to this server, which is not cut.
     pub async fn to(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -177,7 +177,7 @@ impl Cable {
         Self { url, plugged, _tasks: tasks }
     }
 
-    /// Cuts all connections, and those to come, until the function that it returns is called. That returns true.
+    /// Cuts all current and new connections until the returned function is called, which returns true.
     pub fn cut(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         self.plugged.send_replace(false);
         let plugged = self.plugged.clone();

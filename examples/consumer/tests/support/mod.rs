@@ -18,10 +18,10 @@ use tokio::time::{sleep, timeout};
 
 const GROUP: &str = "debits";
 
-/// The lease of a test's orders. What a killed consumer leaves behind is claimed after this and twice the margin: 4 s.
+/// The lease of a test's orders. The entries of a killed consumer are claimed after the lease and twice the margin, 4 s.
 const LEASE_MS: &str = "2000";
 
-/// How long a condition may take to hold.
+/// The longest time until a condition must hold.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A stream, and the tables in PostgreSQL.
@@ -36,7 +36,7 @@ pub struct World {
 pub struct Group {
     /// Entries that have been delivered to a consumer.
     pub read: usize,
-    /// Those of them that are not acknowledged.
+    /// Delivered entries that are not acknowledged.
     pub pending: usize,
     /// Entries that have not been delivered yet.
     pub lag: usize,
@@ -90,7 +90,7 @@ impl World {
         let () = self.redis.clone().xadd(&self.name, "*", &[(name, value)]).await.unwrap();
     }
 
-    /// Creates the group, and reads the first entry without a consumer's help; its id.
+    /// Creates the group, and reads the first entry without a consumer. Returns its id.
     pub async fn read_entry(&self) -> String {
         let mut redis = self.redis.clone();
         let () = redis.xgroup_create(&self.name, GROUP, 0).await.unwrap();
@@ -107,7 +107,7 @@ impl World {
         let () = call.invoke_async(&mut self.redis.clone()).await.unwrap();
     }
 
-    /// Before the group has been created nothing has been read.
+    /// Returns the state of the group. Before it has been created, nothing has been read.
     pub async fn group(&self) -> Group {
         let info: StreamInfoGroupsReply = self.redis.clone().xinfo_groups(&self.name).await.unwrap();
         let group = info.groups.first();
@@ -123,7 +123,7 @@ impl World {
         let () = self.redis.clone().del(&self.name).await.unwrap();
     }
 
-    /// Waits until the group is in such a state.
+    /// Waits until the group is in this state.
     pub async fn until(&self, holds: impl Fn(Group) -> bool + Send + Sync) -> Group {
         let reached = async {
             loop {
@@ -145,13 +145,13 @@ impl World {
         self.until(|group| group.pending == 0 && group.lag == 0).await;
     }
 
-    /// The ids of the orders that were debited, one for each time, sorted.
+    /// Returns the ids of the orders that were debited, one for each debit, sorted.
     pub async fn debited(&self) -> Vec<String> {
         let rows = self.postgres.query("SELECT order_id FROM ledger ORDER BY order_id", &[]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// The reasons of the dead letters, sorted.
+    /// Returns the reasons of the dead letters, sorted.
     pub async fn dead_letters(&self) -> Vec<String> {
         let found: StreamRangeReply = self.redis.clone().xrange_all(self.dead_letter_stream()).await.unwrap();
         let mut reasons: Vec<String> = found.ids.iter().map(|letter| letter.get("reason").unwrap()).collect();
@@ -160,14 +160,14 @@ impl World {
     }
 }
 
-/// A running consumer. Dropped, it is killed, and shows its log if the test fails.
+/// A running consumer. When dropped, it is killed, and prints its log if the test fails.
 pub struct Consumer {
     process: Child,
     log: Option<JoinHandle<String>>,
 }
 
 impl Consumer {
-    /// `kill -9`.
+    /// Kills it with `kill -9`.
     pub fn kill(mut self) {
         self.process.kill().unwrap();
     }
@@ -177,7 +177,7 @@ impl Consumer {
         kill_process(Pid::from_raw(id).unwrap(), Signal::TERM).unwrap();
     }
 
-    /// Waits for the process to end by itself; its exit code.
+    /// Waits for the process to end by itself. Returns its exit code.
     pub async fn ended(&mut self) -> Option<i32> {
         let exits = async {
             loop {

@@ -52,7 +52,7 @@ fn cors() -> CorsLayer {
         .expose_headers(marks.into_iter().chain([header::RETRY_AFTER]).collect::<Vec<_>>())
 }
 
-/// Each layer is outside of those above it.
+/// Each layer is outside the layers above it.
 fn app(once: Idempotency) -> Result<(Router, InFlight), lambda_once::Error> {
     let caller = Caller::from_fn(|parts| parts.extensions.get::<User>().map(|User(user)| user.clone()));
     // A limit around the layer would not count handlers whose clients have left.
@@ -62,11 +62,11 @@ fn app(once: Idempotency) -> Result<(Router, InFlight), lambda_once::Error> {
         .route("/charges", post(charge))
         // On the route, so that an unknown path stays a 404.
         .route_layer(layer)
-        // The client gets 408 and may send the request again, while the charge goes on.
+        // The client gets 408 and may send the request again, while the charge continues.
         .route_layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, RESPOND_WITHIN))
         .route_layer(from_fn(authenticate))
         .layer(RequestBodyLimitLayer::new(MAX_BODY))
-        // Outermost: it answers preflights, which have no key, and adds its headers to every refusal.
+        // Outermost, because it responds to preflights, which have no key, and adds its headers to every refusal.
         .layer(cors());
     Ok((app, in_flight))
 }
@@ -81,7 +81,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     };
     let listener = tokio::net::TcpListener::bind("0.0.0.0:8080").await?;
     axum::serve(listener, app).with_graceful_shutdown(stopped).await?;
-    // Charges whose clients have left. The process needs enough time to stop.
+    // Waits for charges whose clients have left. The process needs enough time to stop.
     in_flight.drain().await;
     Ok(())
 }

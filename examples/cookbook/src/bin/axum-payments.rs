@@ -12,7 +12,7 @@ async fn pay(Json(payment): Json<Value>) -> Json<Value> {
 }
 
 fn app(once: Idempotency) -> Result<Router, lambda_once::Error> {
-    // Whose key it is: here the caller's token.
+    // The caller to whom a key belongs, identified here by the token.
     let caller = Caller::from_fn(|parts| Some(parts.headers.get("authorization")?.to_str().ok()?.to_owned()));
     Ok(Router::new().route("/payments", post(pay)).layer(IdempotencyKeyLayer::new(once, caller).validate()?))
 }

@@ -7,8 +7,8 @@ use aes_gcm::aead::{Aead, KeyInit, Payload};
 use lambda_once::record::{EncodedData, KeyHash};
 use lambda_once::{BoxError, Builder, DynamoDbStore, Idempotency, Key, ResultCodec};
 
-/// The keys by their ids, the newest first: it encrypts, and each of them decrypts. An old key is removed once no record under it
-/// is left, which is after the retention.
+/// The keys by their ids, newest first. The newest key encrypts, and each of them decrypts. Remove an old key once no
+/// record under it is left, which is after the retention.
 struct Encryption(Vec<(String, Aes256Gcm)>);
 
 /// 96 bits at random, which is safe for 2^32 results under one key.
@@ -32,7 +32,7 @@ impl ResultCodec for Encryption {
         let (id, cipher) = self.0.first().ok_or("no key")?;
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce)?;
-        // The associated data binds the ciphertext to its record: it does not decrypt in another one.
+        // The associated data binds the ciphertext to its record, so it does not decrypt in a different one.
         let encrypted = cipher.encrypt(&nonce.into(), Payload { msg: plain, aad: key.as_bytes() })?;
         Ok(EncodedData::new(id, [&nonce[..], &encrypted].concat())?)
     }
@@ -61,7 +61,8 @@ async fn open(order: serde_json::Value) -> Result<String, BoxError> {
 
 #[tokio::main]
 async fn main() -> Result<(), lambda_runtime::Error> {
-    // From AWS Secrets Manager or KMS rather than from a variable, and here, before the first event: a codec must not block.
+    // In production, load the keys from AWS Secrets Manager or KMS rather than from a variable, and do so here, before the
+    // first event, because a codec must not block.
     let keys = std::env::var("RESULT_KEYS")?;
     let once = settings(Idempotency::builder(DynamoDbStore::from_env().await?), &keys)?.build()?;
     lambda_runtime::run(once.sqs(Key::pointer("/id"), open).validate()?).await
@@ -110,7 +111,7 @@ mod tests {
             assert_eq!(data.codec(), id);
             assert!(!data.bytes().windows(IBAN.len()).any(|window| window == IBAN.as_bytes()));
         }
-        // Too early: the record under the old key stands.
+        // Too early, because the record under the old key still exists.
         let error = iban(&engine(&store, &[new]), "a").await.unwrap_err();
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::StoredResult, false));
     }

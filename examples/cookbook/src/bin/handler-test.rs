@@ -1,4 +1,4 @@
-//! A handler that knows whether an earlier run may have taken effect, and its unit tests.
+//! A handler that detects whether an earlier run may have taken effect, and its unit tests.
 
 use lambda_once::{DynamoDbStore, Failure, Idempotency, Key, RecordContext, batch::handler_with_context};
 

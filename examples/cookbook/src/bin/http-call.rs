@@ -1,5 +1,5 @@
-//! A call to another service, made once: with the key's hash as its idempotency key, so that the service recognizes what an earlier
-//! run may have done.
+//! A call to another service, made once. The key's hash is its idempotency key, so the service recognizes the call of an
+//! earlier run.
 
 use axum::{body::Body, http::Request};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
@@ -9,7 +9,7 @@ async fn charge(once: &Idempotency, url: &str, order: &str) -> Result<Outcome<u1
     let call = |claim: Option<lambda_once::Claim>| async move {
         let key = claim.map(|claim| claim.key().to_hex()).unwrap_or_default();
         let request = Request::post(url).header("idempotency-key", format!("\"{key}\"")).body(Body::empty())?;
-        // Once it was sent, it may have been done.
+        // Once the request was sent, it may have taken effect.
         let response = Client::builder(TokioExecutor::new()).build_http().request(request).await;
         Ok::<_, Failure>(response.map_err(Failure::unknown)?.status().as_u16())
     };

@@ -1,4 +1,4 @@
-//! A function behind the JWT authorizer of an HTTP API: each caller has its own keys. In the template:
+//! A function behind the JWT authorizer of an HTTP API, in which each caller has its own keys. In the template:
 //!
 //! ```yaml
 //! Api:
@@ -27,13 +27,15 @@ async fn charge(request: Request) -> Result<Response<Body>, Error> {
     let Some(Charge { cents }) = request.payload()? else {
         return Ok(Response::builder().status(400).body("".into())?);
     };
-    // The same in each retry, and for no other caller: an idempotency key for a payment provider.
+    // The same value in each retry, and for no other caller, so that it serves as an idempotency key for a payment
+    // provider.
     let reference = request.extensions().get::<Claim>().map(|claim| claim.key().to_hex());
     let body = serde_json::json!({ "cents": cents, "reference": reference });
     Ok(Response::builder().status(201).header("content-type", "application/json").body(body.to_string().into())?)
 }
 
-/// The caller is the token's issuer and subject. For tokens of machines, which have no subject: `Caller::jwt_claim("client_id")`.
+/// Identifies the caller by the token's issuer and subject. For machine tokens without a subject, use
+/// `Caller::jwt_claim("client_id")`.
 fn layer(once: Idempotency) -> Result<IdempotencyKeyLayer, lambda_once::Error> {
     IdempotencyKeyLayer::new(once, Caller::authorizer()).validate()
 }

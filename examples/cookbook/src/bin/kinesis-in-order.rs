@@ -1,4 +1,4 @@
-//! A Kinesis stream of readings: those of a sensor are stored in order, and an older one never replaces a newer one.
+//! A Kinesis stream of readings. The readings of a sensor are stored in order, and an older one never replaces a newer one.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,7 +13,7 @@ use lambda_once::{
 #[derive(serde::Deserialize, serde::Serialize)]
 struct Reading {
     sensor: String,
-    /// Counted by the sensor.
+    /// Incremented by the sensor.
     version: u64,
     celsius: f64,
 }
@@ -35,12 +35,12 @@ async fn store(table: Arc<Mutex<Table>>, reading: Reading) -> Result<(), Failure
     Ok(())
 }
 
-/// A reading that the producer sends again has another place in the stream, but the same sensor and version.
+/// A reading that the producer sends again has a different position in the stream, but the same sensor and version.
 fn key() -> Key {
     Key::composite([Key::pointer("/sensor"), Key::pointer("/version")])
 }
 
-/// The partition key is the sensor: a failure holds back the readings behind it of its own sensor, while others are stored.
+/// The partition key is the sensor. A failure holds back later readings of the same sensor, while others are stored.
 fn in_order<H, T, Args>(service: BatchService<Kinesis, H, T, Args>) -> BatchService<Kinesis, H, T, Args> {
     service.order(StreamOrder::Key).ordered_by(Key::pointer("/sensor"), Key::pointer("/version"))
 }
@@ -79,14 +79,14 @@ mod tests {
         let first = testing::deliver(&service, &batch).await;
         let locked = Ok(Failed(Verdict::Transient));
         assert_eq!(first.outcomes(), [locked, Ok(Executed), Ok(Skipped), Ok(Executed)]);
-        // Lambda goes on at the first of them.
+        // Lambda resumes at the first of them.
         let failed = [first.records[0].record.id(), first.records[2].record.id()];
         assert_eq!(first.reported(), failed);
 
         let second = testing::deliver(&service, &batch).await;
         assert_eq!(second.outcomes(), [Ok(Executed), Ok(Replayed), Ok(Executed), Ok(Replayed)]);
 
-        // From a producer that sends again, and from one that is late.
+        // One from a producer that sends again, and a late one.
         let late = testing::kinesis::batch([reading("s-1", 1, 20.0), reading("s-1", 0, 19.0)]);
         assert_eq!(testing::deliver(&service, &late).await.outcomes(), [Ok(Replayed), Ok(Superseded)]);
         assert_eq!(

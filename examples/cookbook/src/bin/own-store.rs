@@ -1,4 +1,4 @@
-//! A custom store, on a map behind a lock, held to the conformance suite.
+//! A custom store, on a map behind a lock, which passes the conformance suite.
 
 use std::{collections::HashMap, future::ready, sync::Arc, sync::Mutex, sync::PoisonError};
 

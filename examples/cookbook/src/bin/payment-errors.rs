@@ -1,4 +1,4 @@
-//! A queue of payments, whose handler returns errors of its own type.
+//! A queue of payments, whose handler returns errors of a custom type.
 
 use lambda_once::{Builder, DynamoDbStore, Idempotency, Key, Verdict};
 

@@ -1,4 +1,4 @@
-//! A queue whose effects are in PostgreSQL: the rows of an order and its outcome are committed in one transaction.
+//! A queue whose effects are in PostgreSQL. The rows of an order and its outcome are committed in one transaction.
 
 use lambda_once::{
     Failure, Idempotency, Key, PostgresStore,
@@ -13,7 +13,7 @@ struct Order {
     cents: i64,
 }
 
-/// All of it takes effect, together with the outcome, or nothing does.
+/// Either all of it takes effect, together with the outcome, or nothing does.
 async fn debit(order: Order, transaction: Transaction) -> Result<(), Failure> {
     let client = transaction.client().await?;
     client.execute("INSERT INTO debits VALUES ($1, $2)", &[&order.id, &order.cents]).await?;
@@ -22,7 +22,7 @@ async fn debit(order: Order, transaction: Transaction) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The records of one batch run side by side, each with a connection of its own, and claims and outcomes use another two.
+/// The records of one batch run concurrently, each with a separate connection, and claims and outcomes use another two.
 const CONCURRENCY: usize = 4;
 
 fn engine(store: &PostgresStore) -> Result<Idempotency, lambda_once::Error> {

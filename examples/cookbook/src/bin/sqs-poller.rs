@@ -13,9 +13,9 @@ use tokio::{
 
 /// The lease. It is renewed while a shipment runs, and ends soon after a worker has died.
 const LEASE: Duration = Duration::from_secs(30);
-/// The longest shipment. The queue's visibility timeout is longer than it, and than the lease.
+/// The maximum duration of a shipment. The queue's visibility timeout is longer than this and than the lease.
 const MAX_DURATION: Duration = Duration::from_secs(60);
-/// The pause after SQS has failed.
+/// The pause after an error from SQS.
 const PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(serde::Deserialize, serde::Serialize)]
@@ -27,13 +27,13 @@ async fn ship(order: &Order) -> Result<String, Failure> {
     Ok(format!("order {} is shipped", order.id))
 }
 
-/// Outside Lambda no deadline ends a run, so the claim is renewed while it lasts.
+/// Returns an engine that renews the claim during a run, because no deadline ends the run outside Lambda.
 fn engine(store: impl lambda_once::store::Store) -> Result<Idempotency, lambda_once::Error> {
     Idempotency::builder(store).scope("shipments").lease(LEASE).heartbeat(MAX_DURATION).build()
 }
 
-/// Returns whether the message is done, now or before. Another one stays in the queue: it is received again after its visibility
-/// timeout, and the redrive policy moves it to the dead-letter queue in the end.
+/// Returns whether the message is done, now or earlier. Otherwise it stays in the queue. It is received again after its
+/// visibility timeout, and the redrive policy moves it to the dead-letter queue in the end.
 async fn is_done(once: &Idempotency, message: &Message) -> bool {
     let Ok(order) = serde_json::from_str::<Order>(message.body().unwrap_or_default()) else { return false };
     match once.operation("ship", &order.id).payload(&order).run(|| ship(&order)).await {
@@ -61,11 +61,11 @@ async fn poll(sqs: &Client, queue: &str, once: &Idempotency, mut stop: watch::Re
                 continue;
             }
         };
-        // Not cancelled by `stop`: what was received is finished.
+        // Not cancelled by `stop`, so that received messages are finished.
         join_all(messages.into_iter().map(async |message| {
             if is_done(once, &message).await {
                 let delete = sqs.delete_message().queue_url(queue).set_receipt_handle(message.receipt_handle);
-                // If that fails, the message is received again, and replayed.
+                // If the deletion fails, the message is received again, and replayed.
                 let _ = delete.send().await;
             }
         }))
@@ -128,7 +128,7 @@ mod tests {
                 }
                 "AmazonSQS.DeleteMessage" => {
                     self.messages.retain(|body| *body != handle);
-                    // Only the one that is no order is left.
+                    // Only the message that is not an order is left.
                     stop.send_replace(self.messages.len() == 1);
                     (StatusCode::OK, Json(json!({})))
                 }

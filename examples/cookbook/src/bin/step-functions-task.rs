@@ -1,4 +1,4 @@
-//! A task of Step Functions: a retry of the state machine gets the first result. The state machine, with its `Retry`, is
+//! A Step Functions task. A retry of the state machine gets the first result. The state machine, with its `Retry`, is
 //! `step-functions-task.asl.json`.
 
 use std::{
@@ -24,12 +24,12 @@ struct Booking {
 #[derive(Default)]
 struct Airline {
     seats: HashMap<String, u32>,
-    /// How long its next response takes.
+    /// The duration of its next response.
     delay: Duration,
 }
 
 async fn book(airline: Arc<Mutex<Airline>>, event: LambdaEvent<Booking>) -> Result<String, Error> {
-    // The same in each run of this state. A run may have ended after the airline booked the seats.
+    // The same key in each run of this state. A run may have ended after the airline booked the seats.
     let key = claim().map(|claim| claim.key().to_hex()).ok_or("the function runs without protection")?;
     let seats = event.payload.seats;
     let delay = {
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns how long Step Functions waits before it retries this error for the first time, if it does.
+    /// Returns the time for which Step Functions waits before it first retries this error, if it does.
     fn retry_after(error_type: &str) -> Option<Duration> {
         let machine: Value = serde_json::from_str(include_str!("step-functions-task.asl.json")).expect("JSON");
         let mut retriers = machine["States"]["Book"]["Retry"].as_array().expect("an array").iter();
@@ -88,13 +88,13 @@ mod tests {
         // The airline books, and does not respond in time.
         let cancelled = service.clone().oneshot(event(2)).await.map_err(error_type);
         assert_eq!(cancelled, Err("lambda_once.cancelled".to_owned()));
-        // A retry before the claim has ended would be in progress, and retried in turn.
+        // A retry before the claim has ended would be in progress, and would be retried in turn.
         let early = service.clone().oneshot(event(2)).await.map_err(error_type);
         assert_eq!(early, Err("lambda_once.in_progress".to_owned()));
         assert_eq!(retry_after("lambda_once.in_progress"), retry_after("lambda_once.cancelled"));
         tokio::time::advance(retry_after("lambda_once.cancelled").expect("a retry")).await;
 
-        // The retry, and one of a response that Step Functions has not received.
+        // The retry, and a retry of a response that Step Functions has not received.
         for _ in 0..2 {
             let booked = service.clone().oneshot(event(2)).await.map_err(error_type);
             assert_eq!(booked, Ok("2 seats are booked".to_owned()));
@@ -102,7 +102,7 @@ mod tests {
         let booked = airline.lock().unwrap_or_else(PoisonError::into_inner).seats.values().copied().collect::<Vec<_>>();
         assert_eq!(booked, [2]);
 
-        // Other arguments for the same state are a mistake, which no retry helps.
+        // Other arguments for the same state are a mistake, which no retry can fix.
         let other = service.oneshot(event(3)).await.map_err(error_type);
         assert_eq!(other, Err("lambda_once.mismatch".to_owned()));
         assert_eq!(retry_after("lambda_once.mismatch"), None);

@@ -20,7 +20,7 @@ async fn ship(order: Order) -> Result<String, Failure> {
     Ok(format!("shipped {}", order.id))
 }
 
-/// Logs from *info* on; traces have the library's spans at *debug* as well.
+/// Logs from *info* on. Traces have the library's spans at *debug* as well.
 fn telemetry(exporter: SpanExporter) -> (SdkTracerProvider, impl Subscriber + Send + Sync) {
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).build();
     let traced = Targets::new().with_default(LevelFilter::INFO).with_target("lambda_once", LevelFilter::DEBUG);
@@ -65,7 +65,8 @@ mod tests {
             let service = testing::engine().sqs(Key::pointer("/id"), ship);
             testing::deliver_twice(&service, &batch).await.assert_once();
         };
-        // Another test of this program that is the first to meet a span, just when the subscriber is set, would switch the span off.
+        // Another test of this program could switch the span off if it is the first to use the span while the subscriber is
+        // being set.
         deliver().await;
 
         let (provider, subscriber) = telemetry(SpanExporter::builder().with_http().with_endpoint(endpoint).build()?);

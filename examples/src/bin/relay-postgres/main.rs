@@ -1,8 +1,8 @@
 //! `relay-postgres` — publishes the messages in the table `outbox`, and deletes them.
 //!
-//! Any number of relays may run, and each may be killed at any time: a message is deleted in a transaction that commits when
-//! it has been published, so it is published at least once, each time with the same id. On an error the relay ends; have it
-//! started again. The database is that of `POSTGRES_URL`, the table in `schema.sql`.
+//! Any number of relays may run, and each may be killed at any time. A message is deleted in a transaction that commits
+//! once it has been published, so it is published at least once, each time with the same id. A relay exits on an error and
+//! must be restarted. The database is that of `POSTGRES_URL`, the table in `schema.sql`.
 
 use std::{env, time::Duration};
 
@@ -16,9 +16,9 @@ use tokio::{
 
 /// Takes up to `$1` messages that no other relay has taken.
 const TAKE: &str = include_str!("take.sql");
-/// The most messages in a transaction: what a crash publishes again.
+/// The most messages in a transaction, all of which are published again after a crash.
 const BATCH: i64 = 10;
-/// How long to wait when there was no message.
+/// The pause when there is no message.
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Serialize)]
