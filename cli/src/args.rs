@@ -214,7 +214,7 @@ pub(crate) struct Settle {
     /// It failed permanently, for this reason, which duplicates get
     #[arg(long, value_name = "TEXT")]
     pub(crate) failed: Option<String>,
-    /// How long the outcome is kept. Default: as long as the claim set its record to stay
+    /// How long the outcome is kept. Default: as long as the claim set its record to stay, at least 15 days
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     pub(crate) retention: Option<Duration>,
     #[command(flatten)]
