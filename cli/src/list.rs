@@ -13,7 +13,7 @@ use crate::{
     settings::Settings,
     state::State,
     store,
-    text::{columns, plain},
+    text::{columns, json, plain},
     time::span,
     view::View,
 };
@@ -28,7 +28,7 @@ pub(crate) async fn run(list: List, settings: &Settings) -> Result<Ending> {
     let now = SystemClock.now();
     if list.json {
         for found in &selected.records {
-            output::line(&serde_json::to_string(&View::of(found.key, &found.record, settings.margin, now))?)?;
+            output::line(&json(&View::of(found.key, &found.record, settings.margin, now))?)?;
         }
     } else if selected.records.is_empty() {
         eprintln!("no such operation");

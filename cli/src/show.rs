@@ -16,7 +16,7 @@ use crate::{
     settings::Settings,
     state::State,
     store,
-    text::{plain, wrapped},
+    text::{json, plain, wrapped},
     view::View,
 };
 
@@ -55,7 +55,7 @@ pub(crate) async fn run(show: Show, settings: &Settings) -> Result<Ending> {
         let absent = record.is_none().then(|| Absent { id: hash.to_hex(), state: state.as_str() });
         // Data that this parser does not accept as JSON is shown as text.
         let stored_result = stored.and_then(Result::ok).map(|text| serde_json::from_str(&text).unwrap_or(text.into()));
-        output::line(&serde_json::to_string(&Json { record, absent, explanation: &explanation, stored_result })?)?;
+        output::line(&json(&Json { record, absent, explanation: &explanation, stored_result })?)?;
     } else {
         output::text(&page(hash, record.as_ref(), state, &explanation, stored))?;
     }

@@ -2,14 +2,32 @@
 
 use std::fmt::Write;
 
+use serde::Serialize;
+
 /// The width of wrapped text.
 const WIDTH: usize = 100;
 
+/// Returns whether a terminal obeys the character instead of showing it.
+fn is_hidden(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Returns a value as JSON in one line, which contains such characters only as escapes.
+pub(crate) fn json(value: &impl Serialize) -> serde_json::Result<String> {
+    let text = serde_json::to_string(value)?;
+    Ok(text.chars().fold(String::new(), |mut json, c| {
+        if is_hidden(c) {
+            // It is written to memory. All of them have four digits.
+            let _ = write!(json, "\\u{:04x}", u32::from(c));
+        } else {
+            json.push(c);
+        }
+        json
+    }))
+}
+
 /// Returns text from a record, without control characters, because a client may have chosen it.
 pub(crate) fn plain(text: &str) -> String {
-    let is_hidden = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     text.chars().fold(String::new(), |mut plain, c| {
         if is_hidden(c) {
             // It is written to memory.
@@ -55,6 +73,14 @@ pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_keeps_a_label_that_cannot_control_the_terminal() {
+        let label = "a\u{9b}2J\u{202e}\u{7f}é";
+        let text = json(&label).unwrap();
+        assert_eq!(text, r#""a\u009b2J\u202e\u007fé""#);
+        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), label);
+    }
 
     #[test]
     fn a_label_cannot_control_the_terminal() {
