@@ -279,6 +279,8 @@ pub async fn a_mark_lives_as_long_as_its_outcomes(subject: &Subject) {
     // It has a shorter retention, and shortens nothing.
     let next = brief(entity.claim(6_u64));
     subject.granted(&next).await;
+    let renew = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
+    subject.renewed(&next, renew).await;
     subject.done(&next, RELEASE).await;
     subject.advance(RETENTION / 2 - 2 * second).await;
     subject.superseded_by(&entity.claim(4_u64), 5_u64).await;
