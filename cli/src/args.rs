@@ -85,9 +85,9 @@ pub(crate) struct Show {
     pub(crate) show_result: bool,
 }
 
-/// One record, by its id or its key.
+/// One record, by its key.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct One {
+pub(crate) struct ByKey {
     /// The name of the operation, or the kind of a service, such as sqs
     #[arg(long, value_name = "NAME", requires = "key")]
     pub(crate) operation: Option<String>,
@@ -97,6 +97,13 @@ pub(crate) struct One {
     /// The entity of an ordered operation, as --key
     #[arg(long, value_name = "VALUE", requires = "key")]
     pub(crate) entity: Option<String>,
+}
+
+/// One record, by its id or its key.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct One {
+    #[command(flatten)]
+    pub(crate) by_key: ByKey,
     /// The id, as lists, logs and the store show it
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<String>,
@@ -196,15 +203,8 @@ pub(crate) struct Settle {
     /// The id, as lists, logs and the store show it
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
-    /// The name of the operation, or the kind of a service, such as sqs
-    #[arg(long, value_name = "NAME", requires = "key")]
-    pub(crate) operation: Option<String>,
-    /// The key: text, or JSON for one that is not text
-    #[arg(long, value_name = "VALUE", requires = "operation")]
-    pub(crate) key: Option<String>,
-    /// The entity of an ordered operation, as --key
-    #[arg(long, value_name = "VALUE", requires = "key")]
-    pub(crate) entity: Option<String>,
+    #[command(flatten)]
+    pub(crate) by_key: ByKey,
     /// It took effect, with the result in this file of JSON; - for standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) result: Option<PathBuf>,
@@ -214,14 +214,14 @@ pub(crate) struct Settle {
     /// It failed permanently, for this reason, which duplicates get
     #[arg(long, value_name = "TEXT")]
     pub(crate) failed: Option<String>,
-    /// How long the outcome is kept. Default: as long as the claim set its record to stay, at least 15 days
+    /// The retention of the outcome. Default: the remaining retention that the claim set, or 15 days if that is longer
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     pub(crate) retention: Option<Duration>,
     #[command(flatten)]
     pub(crate) how: How,
 }
 
-/// How changes are made.
+/// Options of the commands that change records.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct How {
     /// Does not ask

@@ -19,7 +19,7 @@ use lambda_once::{
 
 use crate::{
     apply,
-    args::{self, How, One, State, Which},
+    args::{self, ByKey, How, One, State, Which},
     audit::Audit,
     id, list,
     output::{self, Ending},
@@ -112,9 +112,9 @@ pub(crate) async fn settle(settle: args::Settle, settings: &Settings) -> Result<
         Action { outcome: words, keeps_retention: settle.retention.is_none(), ..Action::new("settle", amendment) };
     let which = Which {
         ids: settle.id.into_iter().collect(),
-        key: settle.key,
-        entity: settle.entity,
-        filter: args::Filter { operation: settle.operation, ..args::Filter::default() },
+        key: settle.by_key.key,
+        entity: settle.by_key.entity,
+        filter: args::Filter { operation: settle.by_key.operation, ..args::Filter::default() },
         all: false,
     };
     run(action, which, State::Abandoned, &settle.how, settings).await
@@ -178,7 +178,8 @@ async fn find(
         return Ok(hashes.into_iter().zip(records).collect());
     }
     if which.key.is_some() {
-        let one = One { operation: which.filter.operation, key: which.key, entity: which.entity, id: None };
+        let by_key = ByKey { operation: which.filter.operation, key: which.key, entity: which.entity };
+        let one = One { by_key, id: None };
         return Ok(vec![store::find(store, settings, &one, ResultData::Omit).await?]);
     }
     let selected = select(store, state, &which.filter, settings.margin, None).await?;

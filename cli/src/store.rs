@@ -15,7 +15,7 @@ use lambda_once::{
 use serde::Serialize;
 
 use crate::{
-    args::One,
+    args::{ByKey, One},
     id,
     settings::Settings,
     spec::{Spec, Table},
@@ -120,9 +120,10 @@ pub(crate) async fn find(
     one: &One,
     data: ResultData,
 ) -> Result<(KeyHash, Option<Record>)> {
-    let hashes = match (&one.id, &one.operation, &one.key) {
+    let ByKey { operation, key, entity } = &one.by_key;
+    let hashes = match (&one.id, operation, key) {
         (Some(id), ..) => vec![id::parse(id)?],
-        (None, Some(operation), Some(key)) => hashes(settings, operation, key, one.entity.as_deref()).await?,
+        (None, Some(operation), Some(key)) => hashes(settings, operation, key, entity.as_deref()).await?,
         _ => unreachable!("the command line has one of both"),
     };
     let records = read(store, &hashes, data).await?;

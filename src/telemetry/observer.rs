@@ -43,7 +43,7 @@ pub struct OperationEvent<'a> {
     pub key: Option<KeyHash>,
     /// The number of grants of the key so far, including this one. 0 if nothing was granted.
     pub attempt: u64,
-    /// Whether its claim took over another one that had ended without an outcome, regardless of its own outcome.
+    /// Whether the operation took over an earlier claim that had left no outcome. It is set whatever the outcome is.
     pub took_over: bool,
     /// The duration of the calls that claimed it. One call may claim many records of a batch, and counts for each.
     pub claim_time: Option<Duration>,

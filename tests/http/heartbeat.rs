@@ -162,7 +162,7 @@ fn in_lambda_a_layers_heartbeat_is_refused_in_init() {
     };
     let chosen = layer(|engine| engine).heartbeat(LONGEST).validate();
     if env::var_os(IN_LAMBDA).is_none() {
-        assert!(chosen.is_ok(), "outside Lambda it is of use");
+        assert!(chosen.is_ok(), "outside Lambda the layer accepts it");
         let test = "heartbeat::in_lambda_a_layers_heartbeat_is_refused_in_init";
         let mut again = Command::new(env::current_exe().unwrap());
         let output = again.args(["--exact", test]).env(IN_LAMBDA, "on-demand").output().unwrap();

@@ -146,27 +146,29 @@ impl Records {
 
     /// Abandons the operation `charge` of this key, an hour ago.
     pub(crate) async fn abandon(&self, key: &str) -> KeyHash {
-        let once = self.earlier().await;
-        let lost = || async { Err::<String, _>(Failure::unknown("the connection was lost")) };
-        let outcome = once.operation("charge", key).label(format!("label of {key}")).run(lost).await.unwrap();
-        assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
-        once.key_hash("charge", key).unwrap()
+        self.charge(key, Err(Failure::unknown("the connection was lost"))).await
     }
 
     /// Has the operation `charge` of this key fail permanently.
     pub(crate) async fn fail(&self, key: &str) -> KeyHash {
-        let once = self.earlier().await;
-        let declined = || async { Err::<String, _>(Failure::permanent("the card is declined")) };
-        let outcome = once.operation("charge", key).label(format!("label of {key}")).run(declined).await.unwrap();
-        assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
-        once.key_hash("charge", key).unwrap()
+        self.charge(key, Err(Failure::permanent("the card is declined"))).await
     }
 
     /// Completes the operation `charge` of this key.
     pub(crate) async fn complete(&self, key: &str) -> KeyHash {
+        self.charge(key, receipt().await).await
+    }
+
+    /// Runs the operation `charge` of this key with this result, an hour ago.
+    async fn charge(&self, key: &str, result: Result<String, Failure>) -> KeyHash {
         let once = self.earlier().await;
-        let outcome = once.operation("charge", key).label(format!("label of {key}")).run(receipt).await.unwrap();
-        assert!(matches!(outcome, Outcome::Executed(_)), "{outcome:?}");
+        let is_success = result.is_ok();
+        let charge = once.operation("charge", key).label(format!("label of {key}"));
+        let outcome = charge.run(|| async { result }).await.unwrap();
+        assert!(
+            if is_success { matches!(outcome, Outcome::Executed(_)) } else { matches!(outcome, Outcome::Failed(_)) },
+            "{outcome:?}"
+        );
         once.key_hash("charge", key).unwrap()
     }
 
@@ -214,7 +216,7 @@ pub(crate) fn tool() -> Command {
     command
 }
 
-/// What the tool printed, and its exit code.
+/// The output of the tool, and its exit code.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,

@@ -1,6 +1,32 @@
 //! Unchanged third-party clients against the layer. Each retries by its own rules, through lost responses, a slow service
 //! and a store that is down.
 
+/// The tests of a client that charges by `$send`.
+macro_rules! retries_of {
+    ($send:ident) => {
+        #[tokio::test]
+        async fn a_lost_response_is_replayed() {
+            $crate::retries::lost_response($send).await;
+        }
+
+        #[tokio::test]
+        async fn a_timed_out_attempt_is_the_one_that_counts() {
+            $crate::retries::slow_first_run($send).await;
+        }
+
+        #[tokio::test]
+        async fn an_attempt_without_a_store_makes_no_charge() {
+            $crate::retries::store_down($send).await;
+        }
+
+        #[tokio::test]
+        async fn its_caller_learns_whether_money_may_have_moved() {
+            $crate::retries::refusals($send).await;
+        }
+    };
+}
+use retries_of;
+
 mod aws_sdk;
 mod axios_retry;
 mod node;

@@ -23,22 +23,4 @@ async fn send(call: Call<'_>) -> Reply {
     Reply { status, body: serde_json::from_slice(&response.bytes().await.unwrap()).unwrap() }
 }
 
-#[tokio::test]
-async fn a_lost_response_is_replayed() {
-    super::lost_response(send).await;
-}
-
-#[tokio::test]
-async fn a_timed_out_attempt_is_the_one_that_counts() {
-    super::slow_first_run(send).await;
-}
-
-#[tokio::test]
-async fn an_attempt_without_a_store_makes_no_charge() {
-    super::store_down(send).await;
-}
-
-#[tokio::test]
-async fn its_caller_learns_whether_money_may_have_moved() {
-    super::refusals(send).await;
-}
+super::retries_of!(send);

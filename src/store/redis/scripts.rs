@@ -28,7 +28,7 @@ pub(super) struct Script {
     texts: [OnceLock<Text>; 4],
 }
 
-/// What a script changes beside the record.
+/// The keys that a script changes in addition to the record.
 #[derive(Clone, Copy)]
 pub(super) struct Variant {
     /// The mark of the operation's entity.

@@ -174,7 +174,7 @@ fn in_lambda_a_layers_heartbeat_is_refused_in_init() {
     let minute = Duration::from_secs(60);
     let chosen = layer(|engine| engine).heartbeat(minute).validate();
     if env::var_os(IN_LAMBDA).is_none() {
-        assert!(chosen.is_ok(), "under `cargo lambda watch` it is of use");
+        assert!(chosen.is_ok(), "under `cargo lambda watch` the layer accepts it");
         let test = "invocation::time::in_lambda_a_layers_heartbeat_is_refused_in_init";
         let mut again = Command::new(env::current_exe().unwrap());
         let output = again.args(["--exact", test]).env(IN_LAMBDA, "on-demand").output().unwrap();

@@ -29,7 +29,7 @@ async fn replicated() -> ([Server; 2], [RedisStore; 2], MultiplexedConnection) {
 /// Waits until the replica has everything that the primary acknowledged.
 async fn replicate(primary: &Server) {
     let mut direct = direct(primary.url()).await;
-    // WAIT covers the writes of its own connection, and so everything before them.
+    // WAIT returns once the replica has this connection's last write, and thus all earlier writes of the server.
     command::<()>(&mut direct, &["SET", "last", ""]).await;
     let acknowledged: u32 = command(&mut direct, &["WAIT", "1", "0"]).await;
     assert_eq!(acknowledged, 1);
