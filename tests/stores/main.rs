@@ -8,6 +8,7 @@
 mod support;
 
 mod conformance;
+mod crashes;
 mod cryptography;
 mod databases;
 mod denied;

@@ -29,12 +29,18 @@ pub fn block(time: Duration) {
 #[derive(Clone, Debug)]
 pub struct TokioClock {
     start: Instant,
+    at_start: Timestamp,
     jumped: Arc<AtomicU64>,
 }
 
 impl TokioClock {
     pub fn new() -> Self {
-        Self { start: Instant::now(), jumped: Arc::default() }
+        Self::at(FUTURE)
+    }
+
+    /// Creates a clock that shows this time now.
+    pub fn at(at_start: Timestamp) -> Self {
+        Self { start: Instant::now(), at_start, jumped: Arc::default() }
     }
 
     /// Advances the time without effect on timers, as if the process were frozen or a handler blocked its thread.
@@ -46,7 +52,7 @@ impl TokioClock {
 impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
         let jumped = Duration::from_millis(self.jumped.load(Ordering::SeqCst));
-        FUTURE.after(self.start.elapsed() + jumped)
+        self.at_start.after(self.start.elapsed() + jumped)
     }
 }
 

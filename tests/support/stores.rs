@@ -137,6 +137,15 @@ impl Records {
         Self { backend, name, memory: MemoryStore::new(), clock: None }
     }
 
+    /// Returns the records with this name, which another process has created by [`new`](Self::new).
+    pub fn of_another_process_with(backend: Backend, name: String, clock: impl Clock) -> Self {
+        Self { clock: Some(SharedClock(Arc::new(clock))), ..Self::of_another_process(backend, name) }
+    }
+
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
     /// Returns the name by which other processes find them.
     pub fn name(&self) -> &str {
         &self.name

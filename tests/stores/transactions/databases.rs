@@ -42,10 +42,10 @@ macro_rules! on_each_database {
         }
     };
 }
-pub(super) use on_each_database;
+pub(crate) use on_each_database;
 
 /// A database with records and rows.
-pub(super) trait Database: Transactional {
+pub(crate) trait Database: Transactional {
     const BACKEND: Backend;
     /// The client that reads the rows, independently of the code under test.
     type Reader: Send + Sync;
@@ -72,40 +72,40 @@ pub(super) trait Database: Transactional {
 }
 
 /// A table with one row per effect.
-pub(super) struct Ledger<D: Database> {
+pub(crate) struct Ledger<D: Database> {
     name: String,
     reader: D::Reader,
 }
 
 impl<D: Database> Ledger<D> {
-    pub(super) async fn create() -> Self {
+    pub(crate) async fn create() -> Self {
         let name = unique_name("ledger");
         Self { reader: D::create_ledger(&name).await, name }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Enters a row under a new id.
-    pub(super) async fn enter(&self, transaction: &D::Transaction, key: &str) -> Result<String, Failure> {
+    pub(crate) async fn enter(&self, transaction: &D::Transaction, key: &str) -> Result<String, Failure> {
         let id = unique_name("row");
         self.enter_as(transaction, &id, key).await?;
         Ok(id)
     }
 
     /// Enters a row under this id, which fails if the row exists.
-    pub(super) async fn enter_as(&self, transaction: &D::Transaction, id: &str, key: &str) -> Result<(), Failure> {
+    pub(crate) async fn enter_as(&self, transaction: &D::Transaction, id: &str, key: &str) -> Result<(), Failure> {
         D::enter(transaction, &self.name, id, key).await
     }
 
     /// Returns the ids of the rows for a key.
-    pub(super) async fn rows(&self, key: &str) -> Vec<String> {
+    pub(crate) async fn rows(&self, key: &str) -> Vec<String> {
         let rows = self.all_rows().await.into_iter();
         rows.filter_map(|(id, of)| (of == key).then_some(id)).collect()
     }
 
-    pub(super) async fn all_rows(&self) -> Vec<(String, String)> {
+    pub(crate) async fn all_rows(&self) -> Vec<(String, String)> {
         D::rows(&self.reader, &self.name).await
     }
 }

@@ -4,7 +4,7 @@ mod batches;
 mod claimless;
 mod commits;
 mod cuts;
-mod databases;
+pub(crate) mod databases;
 mod ended;
 mod http;
 mod interleavings;

@@ -143,6 +143,8 @@ enum Due {
     Close,
     /// No response, until the client gives up.
     Silence,
+    /// The same after the server has responded to this request.
+    SilenceAfterAnswer(UnboundedSender<Request>, Request),
     /// These bytes.
     Text(Bytes),
 }
@@ -230,7 +232,14 @@ impl Requests {
                 self.owe(if is_silent { Due::Silence } else { Due::Close });
                 let _ = parcels.send(parcel);
                 let _ = arrivals.send(request);
-                while is_silent && matches!(self.client.fill().await, Ok(1..)) {}
+                if is_silent {
+                    self.client_leaves().await;
+                }
+                return ControlFlow::Break(());
+            }
+            Action::Withhold(answered) => {
+                self.forward(&bytes, Due::SilenceAfterAnswer(answered, request)).await;
+                self.client_leaves().await;
                 return ControlFlow::Break(());
             }
             Action::Hold(arrivals, gate) => {
@@ -243,6 +252,11 @@ impl Requests {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Waits until the client has closed the connection.
+    async fn client_leaves(&mut self) {
+        while matches!(self.client.fill().await, Ok(1..)) {}
     }
 
     async fn forward(&mut self, bytes: &[u8], due: Due) {
@@ -300,6 +314,12 @@ impl Answers {
             Due::Close => return Ok(ControlFlow::Break(())),
             Due::Silence => {
                 self.due.recv().await; // comes when the client has left
+                return Ok(ControlFlow::Break(()));
+            }
+            Due::SilenceAfterAnswer(answered, request) => {
+                self.answer().await?;
+                let _ = answered.send(request); // fails if the test dropped the handle
+                self.due.recv().await;
                 return Ok(ControlFlow::Break(()));
             }
         };

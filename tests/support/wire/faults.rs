@@ -84,6 +84,13 @@ impl<'a> Fault<'a> {
         LateRequest { coming, kept }
     }
 
+    /// Applies the request, and withholds the server's response until the client gives up.
+    pub fn withhold_response(self) -> Withheld {
+        let (answered, coming) = unbounded_channel();
+        self.queue(Action::Withhold(answered));
+        Withheld { coming }
+    }
+
     /// Holds the request in front of the server, with the client waiting, until it is released.
     pub fn hold(self) -> Held {
         let (arrivals, coming) = unbounded_channel();
@@ -121,6 +128,19 @@ impl LateRequest {
     /// Sends the oldest kept request to the server, after waiting for one if necessary.
     pub async fn deliver(&mut self) -> Response {
         next(&mut self.kept).await.send().await
+    }
+}
+
+/// A request whose response is withheld.
+#[must_use = "the test must learn when the server has responded"]
+pub struct Withheld {
+    coming: UnboundedReceiver<Request>,
+}
+
+impl Withheld {
+    /// Waits until the server has responded to the next request that this fault affects.
+    pub async fn answered(&mut self) -> Request {
+        next(&mut self.coming).await
     }
 }
 
@@ -170,6 +190,7 @@ pub(super) enum Action {
         parcels: UnboundedSender<Parcel>,
         is_silent: bool,
     },
+    Withhold(UnboundedSender<Request>),
     /// Holds the request until a message arrives.
     Hold(UnboundedSender<Request>, Arc<Mutex<UnboundedReceiver<()>>>),
 }

@@ -20,12 +20,13 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use tokio::{
     net::{TcpListener, TcpStream, lookup_host},
+    sync::watch,
     task::JoinSet,
 };
 
 use faults::{Action, Rule};
 #[allow(unused_imports, reason = "not every test binary names them")]
-pub use faults::{Fault, Held, LateRequest};
+pub use faults::{Fault, Held, LateRequest, Withheld};
 
 /// The protocol of client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +103,7 @@ fn one(count: u64) -> Option<bool> {
 pub struct Proxy {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
+    open: watch::Receiver<usize>,
     server: JoinSet<()>,
 }
 
@@ -114,8 +116,9 @@ impl Proxy {
         let address = listener.local_addr().expect("a port");
         let state = Arc::<Mutex<State>>::default();
         let mut server = JoinSet::new();
-        server.spawn(accept(listener, upstream, Arc::clone(&state)));
-        Self { address, state, server }
+        let (count, open) = watch::channel(0);
+        server.spawn(accept(listener, upstream, Arc::clone(&state), count));
+        Self { address, state, open, server }
     }
 
     /// Returns the URL with the proxy in place of its host and port.
@@ -137,6 +140,11 @@ impl Proxy {
     /// connection is pending.
     pub fn round_trips(&self) -> usize {
         self.state.lock().unwrap().round_trips
+    }
+
+    /// Waits until all connections have ended, so that no request of a client that has left is under way.
+    pub async fn all_closed(&self) {
+        self.open.clone().wait_for(|&open| open == 0).await.expect("the proxy runs");
     }
 
     /// Clears the recorded requests. Queued faults remain.
@@ -232,11 +240,17 @@ impl State {
     }
 }
 
-/// Accepts connections, which end with this task.
-async fn accept(listener: TcpListener, upstream: Upstream, state: Arc<Mutex<State>>) {
+/// Accepts and counts connections, which end with this task.
+async fn accept(listener: TcpListener, upstream: Upstream, state: Arc<Mutex<State>>, open: watch::Sender<usize>) {
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         let _ = client.set_nodelay(true); // fails only if the client has left already
-        connections.spawn(connection::serve(client, upstream, Arc::clone(&state)));
+        let connection = connection::serve(client, upstream, Arc::clone(&state));
+        open.send_modify(|open| *open += 1);
+        let open = open.clone();
+        connections.spawn(async move {
+            connection.await;
+            open.send_modify(|open| *open -= 1);
+        });
     }
 }
