@@ -135,6 +135,7 @@ where
     for (i, request) in requests.iter().enumerate() {
         groups.entry(Entity::of(key(request))).or_default().push((i, request));
     }
+    let count = requests.len();
     Box::pin(async move {
         let call = &call;
         let groups = groups.into_values().map(|group| async move {
@@ -145,9 +146,11 @@ where
             answers
         });
         let groups: Vec<BoxFuture<'_, _>> = groups.map(|group| -> BoxFuture<'_, _> { Box::pin(group) }).collect();
-        let mut answers: Vec<_> = stream::iter(groups).buffered(CONCURRENCY).concat().await;
-        answers.sort_unstable_by_key(|(i, _)| *i);
-        answers.into_iter().map(|(_, answer)| answer).collect()
+        let mut in_order: Vec<_> = std::iter::repeat_with(|| None).take(count).collect();
+        for (i, answer) in stream::iter(groups).buffered(CONCURRENCY).concat::<Vec<_>>().await {
+            in_order[i] = Some(answer);
+        }
+        in_order.into_iter().flatten().collect()
     })
 }
 
