@@ -192,7 +192,7 @@ async fn each_message_of_a_killed_batch_takes_effect(backend: Backend) {
     assert_eq!(seen, BTreeSet::from(STAGES));
 }
 
-async fn a_killed_process_with_a_heartbeat_holds_its_claim_until_its_last_lease_ends(backend: Backend) {
+async fn a_killed_process_with_a_heartbeat_holds_its_claim_for_its_last_lease(backend: Backend) {
     let seen = kill_at_each_call(backend, Work::Renewed, End::Success, Policy::Rerun).await;
     assert_eq!(seen, BTreeSet::from(STAGES));
 }
@@ -222,7 +222,7 @@ on_each_proxied_store!(
     a_killed_takeover_is_taken_over,
     an_ordered_operation_of_a_killed_process_takes_effect_in_its_order,
     each_message_of_a_killed_batch_takes_effect,
-    a_killed_process_with_a_heartbeat_holds_its_claim_until_its_last_lease_ends,
+    a_killed_process_with_a_heartbeat_holds_its_claim_for_its_last_lease,
 );
 
 mod transactions {
