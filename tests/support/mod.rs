@@ -23,6 +23,7 @@ pub mod clock;
 pub mod collector;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod process;
 pub mod requests;
 pub mod servers;
 pub mod stores;

@@ -23,7 +23,7 @@ use crate::support::{
 };
 use delivery::{Delivery, End, Policy, Work, engine};
 use effects::Effects;
-use process::Process;
+use process::killed_when;
 use remains::{Left, Remains, remains};
 
 /// The time of death.
@@ -78,14 +78,14 @@ impl World {
         let fault = proxy.on(|_| true).nth(place);
         let start = || {
             let url = proxy.in_place_of(&url);
-            Process::start(self.backend, self.records.name(), &url, self.clock.now(), &self.delivery)
+            process::start(self.backend, self.records.name(), &url, self.clock.now(), &self.delivery)
         };
         let outcomes = if cut == Cut::AfterResponse {
             let mut withheld = fault.withhold_response();
-            start().killed_when(withheld.answered()).await
+            killed_when(start(), withheld.answered()).await
         } else {
             let mut kept = fault.hang();
-            let outcomes = start().killed_when(kept.arrived()).await;
+            let outcomes = killed_when(start(), kept.arrived()).await;
             if outcomes.is_none() && cut == Cut::Late {
                 kept.deliver().await;
             }
@@ -207,7 +207,7 @@ async fn a_transaction_of_a_killed_process_takes_effect_once(backend: Backend) {
     assert_eq!(seen, BTreeSet::from([(Left::Nothing, 0), (Left::Result, 1)]));
 }
 
-/// Performs the delivery of a process that [`Process::start`] has started, in the only test that it runs.
+/// Performs the delivery of a process that [`process::start`] has started, in the only test that it runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_process_of_these_tests() {
     if let Some(ordered) = process::given() {

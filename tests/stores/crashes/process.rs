@@ -1,19 +1,14 @@
-//! The process that is killed. It is this test binary: an environment variable makes it the worker, in the only test
-//! that it runs.
+//! The process that is killed, which finds its work in an environment variable.
 
-use std::{
-    env,
-    io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
-};
+use std::env;
 
 use lambda_once::{OutcomeKind, clock::Timestamp, store::dynamodb::Calls};
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::delivery::Delivery;
 use crate::support::{
     clock::TokioClock,
+    process::Process,
     stores::{Backend, Records},
 };
 
@@ -52,52 +47,30 @@ impl Order {
     }
 }
 
-/// A worker, which ends with the test.
-pub(super) struct Process {
-    child: Child,
-    lines: UnboundedReceiver<String>,
+/// Starts the worker. Its clock starts at `now`.
+pub(super) fn start(backend: Backend, records: &str, url: &str, now: Timestamp, delivery: &Delivery) -> Process {
+    let backend = BACKENDS.iter().position(|one| *one == backend).expect("a store with a proxy");
+    let delivery = delivery.clone();
+    let order = Order { backend, records: records.into(), url: url.into(), now: now.as_millis(), delivery };
+    Process::start(TEST, &[(ORDER, &serde_json::to_string(&order).unwrap())])
 }
 
-impl Process {
-    pub(super) fn start(backend: Backend, records: &str, url: &str, now: Timestamp, delivery: &Delivery) -> Self {
-        let backend = BACKENDS.iter().position(|one| *one == backend).expect("a store with a proxy");
-        let delivery = delivery.clone();
-        let order = Order { backend, records: records.into(), url: url.into(), now: now.as_millis(), delivery };
-        let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", TEST, "--nocapture"]).env(ORDER, serde_json::to_string(&order).unwrap());
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let (sender, lines) = unbounded_channel();
-        let output = BufReader::new(child.stderr.take().unwrap());
-        // It ends with the process.
-        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-        Self { child, lines }
-    }
-
-    /// Kills it when this happens, or else returns its outcomes.
-    pub(super) async fn killed_when(mut self, time: impl Future) -> Option<Vec<String>> {
-        let mut lines = Vec::new();
-        let ended = async {
-            while let Some(line) = self.lines.recv().await {
-                lines.push(line);
-            }
-        };
-        let is_over = tokio::select! {
-            _ = time => false,
-            () = ended => true,
-        };
-        self.child.kill().unwrap();
-        let status = self.child.wait().unwrap();
-        if !is_over {
-            return None;
+/// Kills the worker when this happens, or else returns its outcomes.
+pub(super) async fn killed_when(mut worker: Process, time: impl Future) -> Option<Vec<String>> {
+    let mut lines = Vec::new();
+    let ended = async {
+        while let Some(line) = worker.line().await {
+            lines.push(line);
         }
-        assert!(status.success(), "{lines:?}");
-        Some(lines.iter().filter_map(|line| line.strip_prefix(OUTCOME)).map(str::to_owned).collect())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    };
+    tokio::select! {
+        _ = time => {
+            worker.kill();
+            None
+        }
+        () = ended => {
+            assert!(worker.succeeds(), "{lines:?}");
+            Some(lines.iter().filter_map(|line| line.strip_prefix(OUTCOME)).map(str::to_owned).collect())
+        }
     }
 }

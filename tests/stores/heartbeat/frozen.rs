@@ -1,14 +1,6 @@
 //! A process that is frozen (`SIGSTOP`) while it holds a claim, and thaws when others may take over.
-//!
-//! The process is this test binary. Environment variables make it the holder, in the only test that it runs.
 
-use std::{
-    env,
-    io::{BufRead, BufReader},
-    process::{Child, ChildStderr, Command, Stdio},
-    sync::mpsc::{Receiver, channel},
-    time::Duration,
-};
+use std::{env, time::Duration};
 
 use lambda_once::{
     Failure, Idempotency, Outcome,
@@ -16,11 +8,12 @@ use lambda_once::{
     record::{Record, Status},
     store::ResultData,
 };
-use tokio::{task::spawn_blocking, time::sleep};
+use tokio::time::sleep;
 
 use super::{CHARGE, DYNAMODB, KEY, LEASE, engine, side_by_side};
 use crate::support::{
     assert_outcome,
+    process::Process,
     stores::{Backend, Records},
 };
 
@@ -66,68 +59,18 @@ async fn hold(backend: Backend, records: String) {
     eprintln!("{}", outcome.as_str());
 }
 
-/// The process that holds the claim, which ends with the test.
-struct Holder {
-    process: Child,
-    lines: Receiver<String>,
-}
-
-impl Holder {
-    /// Starts it, and waits until it has claimed the operation and renewed its lease once.
-    async fn start(backend: Backend, records: &Records) -> Self {
-        let name = match backend {
-            Backend::DynamoDb(_) => "dynamodb",
-            Backend::Redis => "redis",
-            Backend::Postgres => "postgres",
-            other => panic!("no store of these tests: {other:?}"),
-        };
-        let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", TEST, "--nocapture"]);
-        command.env(BACKEND, name).env(RECORDS, records.name()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let lines = lines_of(process.stderr.take().unwrap());
-        let holder = Self { process, lines };
-        let holder = holder.waits_for(BEGUN).await;
-        sleep(LEASE / 2).await;
-        holder
-    }
-
-    fn signal(&self, signal: &str) {
-        let kill = format!("kill -{signal} {}", self.process.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-    }
-
-    /// Reads its next line, which must be this one.
-    async fn waits_for(self, expected: &'static str) -> Self {
-        let (holder, line) = spawn_blocking(move || {
-            let line = self.lines.recv_timeout(Duration::from_secs(60)).unwrap();
-            (self, line)
-        })
-        .await
-        .unwrap();
-        assert_eq!(line, expected);
-        holder
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-fn lines_of(output: ChildStderr) -> Receiver<String> {
-    let (sender, lines) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines() {
-            let Ok(line) = line else { return };
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
+/// Starts the process that holds the claim, and waits until it has claimed the operation and renewed its lease once.
+async fn start_holder(backend: Backend, records: &Records) -> Process {
+    let name = match backend {
+        Backend::DynamoDb(_) => "dynamodb",
+        Backend::Redis => "redis",
+        Backend::Postgres => "postgres",
+        other => panic!("no store of these tests: {other:?}"),
+    };
+    let mut holder = Process::start(TEST, &[(BACKEND, name), (RECORDS, records.name())]);
+    assert_eq!(holder.line().await.as_deref(), Some(BEGUN));
+    sleep(LEASE / 2).await;
+    holder
 }
 
 async fn record(records: &Records, once: &Idempotency) -> Record {
@@ -137,7 +80,7 @@ async fn record(records: &Records, once: &Idempotency) -> Record {
 
 async fn thaws_after_a_successor(backend: Backend) {
     let records = Records::on_its_own_clock(backend).await;
-    let holder = Holder::start(backend, &records).await;
+    let mut holder = start_holder(backend, &records).await;
     holder.signal("STOP");
     let rival = Idempotency::builder(records.store().await).scope("tests").disabled(false).build().unwrap();
     let outcome =
@@ -147,19 +90,19 @@ async fn thaws_after_a_successor(backend: Backend) {
     let before = record(&records, &rival).await;
     assert_eq!(before.status, Status::Completed);
     holder.signal("CONT");
-    drop(holder.waits_for("cancelled").await);
+    assert_eq!(holder.line().await.as_deref(), Some("cancelled"));
     assert_eq!(record(&records, &rival).await, before);
 }
 
 async fn thaws_alone(backend: Backend) {
     let records = Records::on_its_own_clock(backend).await;
     let rival = engine(records.store().await);
-    let holder = Holder::start(backend, &records).await;
+    let mut holder = start_holder(backend, &records).await;
     holder.signal("STOP");
     sleep(LEASE + MARGIN + LEASE / 4).await;
     let thawed = SystemClock.now();
     holder.signal("CONT");
-    drop(holder.waits_for("cancelled").await);
+    assert_eq!(holder.line().await.as_deref(), Some("cancelled"));
     let record = record(&records, &rival).await;
     assert_eq!(record.status, Status::InProgress);
     assert!(record.lease_until.unwrap() < thawed, "it was not renewed");

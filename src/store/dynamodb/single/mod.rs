@@ -147,7 +147,7 @@ where
         });
         let groups: Vec<BoxFuture<'_, _>> = groups.map(|group| -> BoxFuture<'_, _> { Box::pin(group) }).collect();
         let mut in_order: Vec<_> = std::iter::repeat_with(|| None).take(count).collect();
-        for (i, answer) in stream::iter(groups).buffered(CONCURRENCY).concat::<Vec<_>>().await {
+        for (i, answer) in stream::iter(groups).buffered(CONCURRENCY).concat().await {
             in_order[i] = Some(answer);
         }
         in_order.into_iter().flatten().collect()
