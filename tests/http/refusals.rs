@@ -97,6 +97,27 @@ async fn a_problem_has_a_type_only_where_the_api_has_documented_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refused_request_is_refused_until_the_client_corrects_it() {
+    let base = "https://api.example.com/problems/";
+    let app = App::with(|engine| engine, |layer| layer.problem_type_base(base), numbered);
+    app.post("k", "{}").await;
+    let keyless = || Request::post("/charges?x=1").body("{}".into()).unwrap();
+    for _ in 0..3 {
+        for (request, status, code) in [
+            (keyless(), 400, "key_missing"),
+            (post("a,b", "{}"), 400, "key_malformed"),
+            (post("k", "[]"), 422, "key_reused"),
+        ] {
+            let got = app.send(request).await;
+            assert_eq!((got.status, &members(&got)["type"]), (status, &json!(format!("{base}{code}"))));
+        }
+    }
+    assert_eq!(app.runs(), 1);
+    assert_eq!(app.post("another", "[]").await.status, 201);
+    assert!(app.post("k", "{}").await.is_replay());
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_refusal_is_shown_to_the_application_before_it_is_given() {
     let app = app(|layer| {
         layer.max_body(16).on_rejection(|request, response| {

@@ -51,10 +51,14 @@ async fn a_record_without_a_message_id_fails_the_invocation_before_any_claim() {
 #[tokio::test(start_paused = true)]
 async fn a_fair_queue_is_a_standard_queue() {
     let world = World::new();
-    let mut fair = message("m0", &order("A"));
-    fair["attributes"]["MessageGroupId"] = json!("tenant-7");
-    assert!(invoke(&world.service(), event([fair]), world.left(seconds(60))).await.unwrap().is_empty());
-    assert_eq!(world.journal.keys(), ["A"]);
+    let fair = |id, body| {
+        let mut message = message(id, &body);
+        message["attributes"]["MessageGroupId"] = json!("tenant-7");
+        message
+    };
+    let event = event([fair("m0", work("A", "transient", 0)), fair("m1", order("B"))]);
+    assert_eq!(invoke(&world.service(), event, world.left(seconds(60))).await.unwrap(), ["m0"]);
+    assert_eq!(world.journal.keys(), ["A", "B"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -66,6 +66,22 @@ async fn a_takeover_whose_answer_was_lost_still_took_over() {
     assert_eq!(world.record().await.unwrap().attempt, 2);
 }
 
+/// Services that the handler calls get it as their idempotency key.
+#[tokio::test(start_paused = true)]
+async fn a_claim_has_the_same_key_in_every_run() {
+    let world = World::new();
+    let mut keys = Vec::new();
+    for end in [Err(Failure::transient("try again")), Err(Failure::unknown("timed out")), Ok(1)] {
+        let run = world.once.operation(CHARGE, KEY).run_with(|claim| {
+            keys.push(claim.unwrap().key());
+            async move { end }
+        });
+        run.await.unwrap();
+        world.lapse().await;
+    }
+    assert_eq!(keys, [world.once.key_hash(CHARGE, KEY).unwrap(); 3]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_throttled_claim_is_tried_again() {
     let world = World::new();

@@ -9,7 +9,9 @@ use lambda_once::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{CHARGE, KEY, World, assert_outcome};
+use tracing::Level;
+
+use super::{CHARGE, KEY, World, assert_outcome, support::collector::Collector};
 
 /// A store with a limit for results, like DynamoDB.
 #[derive(Clone, Debug)]
@@ -121,8 +123,13 @@ async fn a_large_result_that_compresses_comes_back_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unserializable_result_is_dropped_and_the_operation_is_done() {
+    let (collector, guard) = Collector::install();
     let replayed = twice(&World::new().once, || HashMap::from([((1, 2), 3)])).await;
+    drop(guard);
     assert_outcome!(replayed, Ok(Outcome::ReplayedWithoutResult));
+    let lines = collector.lines();
+    let errors: Vec<_> = lines.iter().filter(|line| line.level == Level::ERROR).collect();
+    assert!(matches!(&errors[..], [line] if line.get("message").contains("not serializable")), "{lines:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -104,6 +104,15 @@ async fn a_transient_failure_frees_the_key_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn under_refuse_a_transient_failure_frees_the_key_too() {
+    let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
+    let plain = world.once.operation(CHARGE, KEY).run(|| async { Err::<u32, _>(std::io::Error::other("try again")) });
+    assert_outcome!(plain.await, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
+    assert_eq!(world.record().await, None);
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_release_whose_answer_was_lost_frees_the_key() {
     let world = World::new();
     world.store.next(Call::Settle, Fault::ErrorAfter);
