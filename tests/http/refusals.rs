@@ -96,6 +96,7 @@ async fn a_problem_has_a_type_only_where_the_api_has_documented_it() {
     }
 }
 
+// Tests IKH-2.7-1, IKH-2.7-2, IKH-2.7-4.
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_is_refused_until_the_client_corrects_it() {
     let base = "https://api.example.com/problems/";
@@ -157,6 +158,7 @@ async fn every_refusal_is_shown_to_the_application_before_it_is_given() {
     assert_eq!(app.send(from("done", "{}")).await.header("access-control-allow-origin"), None, "a replay is none");
 }
 
+// Tests IKH-2.7-2, IKH-2.7-3.
 #[tokio::test(start_paused = true)]
 async fn the_statuses_of_a_mismatch_and_of_a_request_in_progress_can_be_chosen() {
     let set_up = |layer: IdempotencyKeyLayer| {

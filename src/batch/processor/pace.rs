@@ -270,6 +270,7 @@ mod tests {
         pace
     }
 
+    // Tests B5.
     #[test]
     fn nothing_begins_that_cannot_be_expected_to_end_in_time() {
         let mut pace = pace(None, AfterUnknown::Rerun);
@@ -285,6 +286,7 @@ mod tests {
         assert!(pace(Some(500 * MILLI), AfterUnknown::Rerun).in_time(NOW));
     }
 
+    // Tests B12, P17.
     #[test]
     fn claims_run_one_chunk_ahead_until_handlers_prove_fast() {
         let total =

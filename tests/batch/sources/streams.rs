@@ -225,6 +225,7 @@ async fn a_failure_blocks_only_its_key_and_records_done_past_it_are_replayed<S: 
     assert_eq!(world.journal.keys()[4..], ["a1", "a3"], "b2 and b4 were done");
 }
 
+// Tests B9.
 async fn of_several_failures_the_lowest_sequence_number_is_the_checkpoint<S: Stream>() {
     let world = World::new();
     let records = [

@@ -261,6 +261,7 @@ async fn duplicates_of_a_dead_lettered_record_are_acknowledged_with_it() {
     }
 }
 
+// Tests B3.
 #[tokio::test(start_paused = true)]
 async fn a_mismatch_within_a_batch_is_reported_and_dead_lettered_if_redelivered() {
     for act in ["succeed", "permanent", "transient"] {

@@ -19,6 +19,7 @@ async fn refused(world: &World, event: SqsEvent) -> Error {
     error
 }
 
+// Tests B2.
 #[test]
 fn an_event_without_records_does_not_parse() {
     for text in ["{}", r#"{"records":[]}"#, r#"{"Records":null}"#, "[]", "null"] {
@@ -33,6 +34,7 @@ fn an_event_that_is_not_utf_8_or_has_half_a_surrogate_does_not_parse() {
     }
 }
 
+// Tests B2.
 #[tokio::test(start_paused = true)]
 async fn a_record_without_a_message_id_fails_the_invocation_before_any_claim() {
     for id in [json!(null), json!(""), Value::Null] {
@@ -48,6 +50,7 @@ async fn a_record_without_a_message_id_fails_the_invocation_before_any_claim() {
     assert_eq!(refused(&World::new(), event([nameless])).await.kind(), ErrorKind::Event);
 }
 
+// Tests B4.
 #[tokio::test(start_paused = true)]
 async fn a_fair_queue_is_a_standard_queue() {
     let world = World::new();

@@ -82,6 +82,7 @@ async fn a_cached_outcome_is_not_looked_up() {
     assert_eq!((world.calls(Call::Claim), lookups(&world)), (vec![25; 4], vec![]));
 }
 
+// Tests B12.
 #[tokio::test(start_paused = true)]
 async fn a_record_that_a_lookup_does_not_decide_is_claimed() {
     let world = world_with_done((0..100).filter(|i| ![40, 60].contains(i)));

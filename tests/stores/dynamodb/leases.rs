@@ -59,6 +59,7 @@ async fn the_leases_of_one_call_end_together() {
 }
 
 /// The recorded lease is later than the requested one, so the renewal would be retried.
+// Tests L5.
 async fn a_renewal_whose_answer_comes_after_the_lapse_revives_nothing(calls: Calls) {
     for is_ordered in [false, true] {
         let world = World::of(calls).await;
@@ -87,6 +88,7 @@ async fn a_renewal_whose_answer_comes_after_the_lapse_revives_nothing(calls: Cal
 }
 
 /// One clock is ahead by more than the margin, so the second run begins while the first has its lease.
+// Tests S3, S8, P8.
 async fn of_two_runs_by_different_clocks_one_outcome_is_recorded(calls: Calls) {
     let world = World::of(calls).await;
     let clock = ManualClock::at(FUTURE.after(2 * (LEASE + MARGIN)));

@@ -57,6 +57,7 @@ impl World {
     }
 }
 
+// Tests P30.
 async fn results_and_failures_leave_no_plain_text(backend: Backend) {
     let world = World::new(backend).await;
     for (name, text) in [("short", SECRET.to_owned()), ("long", SECRET.repeat(1_000))] {
@@ -93,6 +94,7 @@ async fn responses_leave_no_plain_text(backend: Backend) {
     world.assert_hidden(key, 100).await;
 }
 
+// Tests P28, P29.
 async fn keys_and_payloads_leave_no_plain_text(backend: Backend) {
     let world = World::new(backend).await;
     let run = world.once.operation("charge", SECRET).payload(SECRET).run(|| async { Ok::<_, Failure>("done") });
