@@ -332,6 +332,7 @@ mod tests {
         }
     }
 
+    // Tests B12.
     #[test]
     fn records_that_wait_for_their_turn_count_as_part_of_the_chunk() {
         let cases = [(true, 25, 24), (false, 25, 12), (true, 1, 0), (false, 1, 0), (true, 900, 99), (false, 900, 50)];
@@ -348,6 +349,7 @@ mod tests {
         }
     }
 
+    // Tests B12.
     #[test]
     fn claims_wait_for_a_store_that_is_slow_to_settle() {
         let pace = pace(None, AfterUnknown::Rerun);

@@ -158,6 +158,7 @@ fn finding(world: &World, nth: usize) -> BatchService<Bodies, impl Handler<Value
     }
 }
 
+// Tests B7.
 #[tokio::test(start_paused = true)]
 async fn what_the_function_of_a_key_says_of_its_error_counts() {
     for nth in 0..4 {

@@ -192,6 +192,7 @@ async fn a_retry_of_the_whole_batch_runs_nothing_twice<S: Stream>() {
     assert_eq!(world.journal.keys(), ["0", "1", "1", "2"]);
 }
 
+// Tests B4.
 async fn keys_run_side_by_side_and_each_in_order<S: Stream>() {
     let world = World::new();
     let began = tokio::time::Instant::now();

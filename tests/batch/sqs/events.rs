@@ -104,6 +104,7 @@ async fn a_record_without_a_body_is_reported_alone() {
     assert!(alone_is_reported(empty).await);
 }
 
+// Tests B1, B2.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_cannot_be_read_is_reported_alone() {
     let deep = |open: &str, close: &str| format!("{}{}", open.repeat(100_000), close.repeat(100_000));

@@ -52,6 +52,7 @@ async fn groups_share_the_limit_of_concurrency() {
     assert_eq!(world.journal.most_at_once(), 2);
 }
 
+// Tests B4.
 #[tokio::test(start_paused = true)]
 async fn the_next_of_a_group_starts_only_when_the_outcome_before_it_is_recorded() {
     let world = World::new();
@@ -184,6 +185,7 @@ async fn a_standing_claim_whose_lease_ends_too_late_fails_its_group_at_once() {
     assert_eq!((reported, began.elapsed()), (vec!["m0".to_owned(), "m1".to_owned()], millis(0)));
 }
 
+// Tests B6.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_still_stands_after_the_wait_fails_its_group() {
     let world = World::new();

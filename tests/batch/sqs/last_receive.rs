@@ -286,6 +286,7 @@ async fn a_queue_that_delivers_no_message_at_all_is_a_configuration_error() {
     assert!(world.service().max_receive_count(1).validate().is_ok());
 }
 
+// Tests B5.
 #[tokio::test(start_paused = true)]
 async fn a_head_that_was_cut_off_says_nothing_of_how_long_others_take() {
     let (world, letters) = (World::new(), Letters::new());

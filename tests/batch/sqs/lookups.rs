@@ -74,6 +74,7 @@ async fn records_are_no_longer_looked_up_once_most_of_them_are_new() {
     assert_eq!(world.journal.keys().len(), 75);
 }
 
+// Tests B12.
 #[tokio::test(start_paused = true)]
 async fn a_cached_outcome_is_not_looked_up() {
     let world = World::new();

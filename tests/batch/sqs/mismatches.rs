@@ -98,6 +98,7 @@ async fn a_mismatch_with_an_outcome_follows_the_policy() {
     }
 }
 
+// Tests B7.
 #[tokio::test(start_paused = true)]
 async fn a_lapsed_claim_of_another_payload_counts_as_abandoned() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {

@@ -139,6 +139,7 @@ async fn an_unrecorded_permanent_failure_is_reported_whatever_the_policy() {
     assert_eq!(world.deliver_to(&service, [set("A", 1, "permanent", 0)]).await, [""; 0], "it is recorded");
 }
 
+// Tests B6.
 #[tokio::test(start_paused = true)]
 async fn a_batch_waits_for_an_entity_once() {
     let world = World::new();

@@ -135,6 +135,7 @@ async fn a_claim_that_gets_no_answer_is_given_back_in_the_time_for_settling() {
     assert_eq!((world.runs(), world.record().await), (0, None));
 }
 
+// Tests C2.
 #[tokio::test(start_paused = true)]
 async fn another_payload_is_a_mismatch_whatever_became_of_the_first() {
     let world = World::new();

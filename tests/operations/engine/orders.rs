@@ -109,6 +109,7 @@ async fn an_operation_waits_for_its_entity_and_runs_when_that_is_free() {
     assert!(newest(late) >= Some(5_u64.into()), "what waited is superseded when its turn comes");
 }
 
+// Tests G2.
 #[tokio::test(start_paused = true)]
 async fn an_operation_older_than_a_lost_one_waits_for_its_redelivery() {
     let world = World::new();

@@ -21,8 +21,8 @@ DRAFT_HEAD = """\
 ## The draft
 
 The header is that of `draft-ietf-httpapi-idempotency-key-header-07`, which expired in April 2026 without a successor. An id contains
-the section, and *advice* is a recommendation without a key word. Not in the draft: `Idempotency-Replayed`, `Idempotency-Unprotected`, `Original-Request`, and of a problem `code`,
-`retryable`, `retry_after_ms` and `differs`.
+the section, and *advice* is a recommendation without a key word. Not in the draft: `Idempotency-Replayed`,
+`Idempotency-Unprotected`, `Original-Request`, and of a problem `code`, `retryable`, `retry_after_ms` and `differs`.
 """
 EXEMPT_HEAD = """\
 The draft's other requirements do not concern the layer:
