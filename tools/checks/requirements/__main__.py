@@ -34,8 +34,8 @@ def covered(known, annotated):
 
 def problems(files, written):
     """Yields the problems in these sources, by their path, and in the page as it is written."""
-    annotated, misplaced = annotations(files)
-    yield from misplaced
+    annotated, faults = annotations(files)
+    yield from faults
     decided = rules()
     needed = [item.id for item in DRAFT if not item.exempt] + [promise.id for promise in PROMISES] + [rule.id for rule in decided]
     for name in sorted({name for name in needed if needed.count(name) > 1}):

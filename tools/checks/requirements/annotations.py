@@ -75,10 +75,21 @@ def test_below(lines, number):
     return None, []
 
 
+def fault(line, name, attributes, listed):
+    """Returns what is wrong with a comment above this function, or None."""
+    if not ANNOTATION.fullmatch(line):
+        return f"write `// Tests C5, S2.`, not `{line.strip()}`"
+    if name is None or not (any(map(IS_TEST.match, attributes)) or name in listed):
+        return "the comment is not above a test"
+    if any(map(IS_IGNORED.match, attributes)):
+        return f"{name} is ignored"
+    return None
+
+
 def annotations(files):
-    """Returns the tests of each requirement, as pairs of a file and a function, and the comments that are not above a test."""
+    """Returns the tests of each requirement, as pairs of a file and a function, and the problems of the comments."""
     macros = test_macros(files)
-    annotated, misplaced = {}, []
+    annotated, problems = {}, []
     for file, text in files.items():
         if not SIMILAR.search(text):
             continue
@@ -88,19 +99,10 @@ def annotations(files):
         for number, line in enumerate(lines):
             if not SIMILAR.match(line):
                 continue
-            found = ANNOTATION.fullmatch(line)
-            if not found:
-                misplaced.append(f"{file}:{number + 1}: write `// Tests C5, S2.`, not `{line.strip()}`")
-                continue
             name, attributes = test_below(lines, number)
-            if name is None or not (any(map(IS_TEST.match, attributes)) or name in listed):
-                misplaced.append(f"{file}:{number + 1}: the comment is not above a test")
-            elif any(map(IS_IGNORED.match, attributes)):
-                misplaced.append(f"{file}:{number + 1}: {name} is ignored")
-            else:
-                for requirement in found[1].split(", "):
-                    tests = annotated.setdefault(requirement, [])
-                    if (file, name) in tests:
-                        misplaced.append(f"{file}:{number + 1}: {name} names {requirement} twice")
-                    tests.append((file, name))
-    return annotated, misplaced
+            if problem := fault(line, name, attributes, listed):
+                problems.append(f"{file}:{number + 1}: {problem}")
+                continue
+            for requirement in ANNOTATION.fullmatch(line)[1].split(", "):
+                annotated.setdefault(requirement, set()).add((file, name))
+    return annotated, problems
