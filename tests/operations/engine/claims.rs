@@ -75,12 +75,13 @@ async fn a_takeover_whose_answer_was_lost_still_took_over() {
 async fn a_claim_has_the_same_key_in_every_run() {
     let world = World::new();
     let mut keys = Vec::new();
-    for end in [Err(Failure::transient("try again")), Err(Failure::unknown("timed out")), Ok(1)] {
+    let (transient, unknown) = (Failure::transient("try again"), Failure::unknown("timed out"));
+    for (end, outcome) in [(Err(transient), "failed"), (Err(unknown), "failed"), (Ok(1), "took_over")] {
         let run = world.once.operation(CHARGE, KEY).run_with(|claim| {
             keys.push(claim.unwrap().key());
             async move { end }
         });
-        run.await.unwrap();
+        assert_eq!(run.await.unwrap().as_str(), outcome);
         world.lapse().await;
     }
     assert_eq!(keys, [world.once.key_hash(CHARGE, KEY).unwrap(); 3]);

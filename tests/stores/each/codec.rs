@@ -97,7 +97,7 @@ async fn responses_leave_no_plain_text(backend: Backend) {
 // Tests P28, P29.
 async fn keys_and_payloads_leave_no_plain_text(backend: Backend) {
     let world = World::new(backend).await;
-    let run = world.once.operation("charge", SECRET).payload(SECRET).run(|| async { Ok::<_, Failure>("done") });
+    let run = world.once.operation("charge", SECRET).payload(SECRET).run(|| async { Ok::<_, Failure>(7) });
     assert!(matches!(run.await, Ok(Outcome::Executed(_))));
     world.assert_hidden(world.once.key_hash("charge", SECRET).unwrap(), 50).await;
 }
