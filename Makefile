@@ -103,6 +103,7 @@ lint-rest: require
 	$(PYTHON) -m tools.setup.with_tools openapi -- python -m tools.checks.openapi
 	$(PYTHON) -m tools.tests.plants --check
 	$(PYTHON) -m tools.checks.protocol
+	$(PYTHON) -m tools.checks.requirements
 	$(PYTHON) -m tools.checks.contract
 	$(PYTHON) -m tools.checks.names
 

@@ -182,6 +182,7 @@ impl From<&lambda_runtime::Context> for Deadline {
 mod tests {
     use super::*;
 
+    // Tests L4, L6.
     #[test]
     fn seconds_are_rounded_up_for_writing_and_down_for_comparing() {
         let time = Timestamp::from_millis(1_001);
@@ -197,6 +198,7 @@ mod tests {
         assert_eq!(Timestamp::EPOCH.since(Timestamp::from_millis(9)), Duration::ZERO);
     }
 
+    // Tests L2.
     #[test]
     fn a_deadline_in_the_past_is_unknown() {
         let now = Timestamp::from_seconds(1_700_000_000);
@@ -207,6 +209,7 @@ mod tests {
         assert_eq!(Deadline::at(later).ahead_of(now), Some(later));
     }
 
+    // Tests L2.
     #[cfg(any(feature = "batch", feature = "http-lambda", feature = "invocation"))]
     #[test]
     fn an_impossible_deadline_is_unknown_in_a_context_and_kept_when_given() {

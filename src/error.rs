@@ -321,6 +321,7 @@ mod tests {
         assert_eq!(text.matches('<').count(), MAX_CAUSES, "{text}");
     }
 
+    // Tests S4.
     #[test]
     fn a_settle_is_repeated_unless_only_an_operator_can_help() {
         use ErrorKind::{AccessDenied, Config, Format, Request, Table, Throttled, Timeout, Unavailable};

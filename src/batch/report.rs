@@ -234,6 +234,7 @@ mod tests {
         }
     }
 
+    // Tests B7.
     #[test]
     fn what_is_not_decided_is_reported_under_every_policy() {
         for outcome in [
@@ -256,6 +257,7 @@ mod tests {
         }
     }
 
+    // Tests B7.
     #[test]
     fn what_no_retry_can_help_follows_the_policy() {
         for outcome in [

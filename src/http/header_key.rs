@@ -80,6 +80,7 @@ mod tests {
         assert_eq!(read(&HeaderMap::new(), &NAME), HeaderKey::Absent);
     }
 
+    // Tests IKH-2.1-1, IKH-5-1.
     #[test]
     fn malformed_keys_are_refused() {
         for value in [
@@ -122,6 +123,7 @@ mod tests {
     }
 
     proptest! {
+        // Tests IKH-2.1-1.
         #[test]
         fn quoted_keys_are_those_of_rfc_8941(value in r#" {0,2}"([ -~]|\\[\\"a]|\\|é){0,12}"?( |;a|"){0,2}"#) {
             let expected = string_by_sfv(&value).filter(|key| !key.is_empty());

@@ -343,6 +343,7 @@ mod tests {
         assert_eq!(builder().build().unwrap().named("").engine.settings.check().unwrap_err().kind(), ErrorKind::Config);
     }
 
+    // Tests L4.
     #[test]
     fn settings_that_would_let_a_record_expire_under_its_holder_are_refused() {
         let second = Duration::from_secs(1);

@@ -297,6 +297,7 @@ mod tests {
         assert_eq!(decode::<String>(&stored).unwrap(), Some(text));
     }
 
+    // Tests S5.
     #[test]
     fn a_result_is_dropped_if_it_compresses_to_more_than_the_stores_limit() {
         let text = "abcdefghij".repeat(3_000);

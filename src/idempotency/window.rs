@@ -184,6 +184,7 @@ mod tests {
         Window::new(NOW, deadline, &EngineSettings::default())
     }
 
+    // Tests L1.
     #[test]
     fn in_lambda_the_lease_ends_a_second_after_the_deadline() {
         let deadline = NOW.after(Duration::from_secs(20));
@@ -193,6 +194,7 @@ mod tests {
         assert!(window.stop < window.settle_by && window.settle_by < deadline);
     }
 
+    // Tests L2.
     #[test]
     fn a_deadline_in_the_past_gives_the_configured_lease() {
         for past in [Deadline::UNKNOWN, Deadline::at(Timestamp::EPOCH), Deadline::at(Timestamp::from_millis(600_000))] {

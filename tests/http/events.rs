@@ -226,6 +226,7 @@ fn answers() -> [(&'static str, Headers, Body); 6] {
     ]
 }
 
+// Tests P25.
 #[tokio::test]
 async fn an_answer_is_replayed_byte_for_byte_whatever_it_is() {
     for format in FORMATS {

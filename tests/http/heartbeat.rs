@@ -57,6 +57,7 @@ impl App {
     }
 }
 
+// Tests L5.
 #[tokio::test(start_paused = true)]
 async fn a_long_request_outlives_its_client_and_the_retry_gets_its_response() {
     let app = App::with(|engine| engine, |layer| layer, slow);

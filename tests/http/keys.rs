@@ -15,6 +15,7 @@ use tower::{Layer, ServiceExt};
 
 use crate::setup::{App, numbered, post};
 
+// Tests IKH-2.1-1, IKH-2.5.2-3.
 #[tokio::test(start_paused = true)]
 async fn a_key_is_the_same_with_and_without_quotes() {
     let app = App::new();
@@ -22,6 +23,7 @@ async fn a_key_is_the_same_with_and_without_quotes() {
     assert!(app.post("\"8e03978e-40d5\"", "{}").await.is_replay());
 }
 
+// Tests IKH-2.7-1.
 #[tokio::test(start_paused = true)]
 async fn a_missing_key_is_refused_or_passes_through() {
     let keyless = || Request::post("/charges").body("{}".into()).unwrap();
@@ -35,6 +37,7 @@ async fn a_missing_key_is_refused_or_passes_through() {
     assert!(app.store.calls().is_empty());
 }
 
+// Tests IKH-5-1, IKH-5-2.
 #[tokio::test(start_paused = true)]
 async fn a_malformed_or_repeated_key_is_refused() {
     let app = App::with(|engine| engine, |layer| layer.key_optional(), numbered);
@@ -72,6 +75,7 @@ async fn a_malformed_or_repeated_senders_key_is_refused_even_if_optional() {
     assert_eq!(app.send(delivery(&[])).await.header("x-run"), Some("2"));
 }
 
+// Tests IKH-2.5.2-3.
 #[tokio::test(start_paused = true)]
 async fn the_names_of_the_headers_can_be_chosen() {
     let app = App::with(
@@ -84,6 +88,7 @@ async fn the_names_of_the_headers_can_be_chosen() {
     assert_eq!(app.send(request()).await.header("x-again"), Some("true"));
 }
 
+// Tests P27, IKH-5-3.
 #[tokio::test(start_paused = true)]
 async fn one_caller_is_never_shown_anothers_answer() {
     let app = App::new();

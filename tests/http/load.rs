@@ -140,6 +140,7 @@ async fn of_200_streams_that_are_reset_no_more_run_than_are_allowed() {
     assert_eq!(Handlers::of(&handlers.most), 4);
 }
 
+// Tests P26.
 #[tokio::test(start_paused = true)]
 async fn beyond_the_limit_a_request_is_refused_before_its_claim() {
     for is_in_lambda in [false, true] {

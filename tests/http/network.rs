@@ -78,6 +78,7 @@ fn unmarked(mut got: Got) -> Got {
     got
 }
 
+// Tests P5, IKH-2.5.2-5, IKH-2.7-3.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_many_identical_requests_runs_and_the_others_are_in_progress() {
     let charges = Charges::start(layer(Idempotency::builder(MemoryStore::new())), Watch::default()).await;

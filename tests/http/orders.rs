@@ -40,6 +40,7 @@ impl App {
     }
 }
 
+// Tests P21, P22.
 #[tokio::test(start_paused = true)]
 async fn an_older_request_is_refused_for_good_and_a_repeated_one_is_replayed() {
     let app = app();

@@ -96,6 +96,28 @@ async fn a_problem_has_a_type_only_where_the_api_has_documented_it() {
     }
 }
 
+// Tests IKH-2.7-1, IKH-2.7-2, IKH-2.7-4.
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_is_refused_until_the_client_corrects_it() {
+    let base = "https://api.example.com/problems/";
+    let app = App::with(|engine| engine, |layer| layer.problem_type_base(base), numbered);
+    app.post("k", "{}").await;
+    let keyless = || Request::post("/charges?x=1").body("{}".into()).unwrap();
+    for _ in 0..3 {
+        for (request, status, code) in [
+            (keyless(), 400, "key_missing"),
+            (post("a,b", "{}"), 400, "key_malformed"),
+            (post("k", "[]"), 422, "key_reused"),
+        ] {
+            let got = app.send(request).await;
+            assert_eq!((got.status, &members(&got)["type"]), (status, &json!(format!("{base}{code}"))));
+        }
+    }
+    assert_eq!(app.runs(), 1);
+    assert_eq!(app.post("another", "[]").await.status, 201);
+    assert!(app.post("k", "{}").await.is_replay());
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_refusal_is_shown_to_the_application_before_it_is_given() {
     let app = app(|layer| {
@@ -136,6 +158,7 @@ async fn every_refusal_is_shown_to_the_application_before_it_is_given() {
     assert_eq!(app.send(from("done", "{}")).await.header("access-control-allow-origin"), None, "a replay is none");
 }
 
+// Tests IKH-2.7-2, IKH-2.7-3.
 #[tokio::test(start_paused = true)]
 async fn the_statuses_of_a_mismatch_and_of_a_request_in_progress_can_be_chosen() {
     let set_up = |layer: IdempotencyKeyLayer| {

@@ -51,6 +51,7 @@ async fn a_predicate_says_which_requests_need_no_key() {
     assert!(app.send(note()).await.is_replay(), "with a key it is protected");
 }
 
+// Tests IKH-5-1, IKH-5-2.
 #[tokio::test(start_paused = true)]
 async fn the_form_of_a_key_can_be_checked() {
     let check = |key: &str| match key.len() {
@@ -126,6 +127,7 @@ async fn the_media_type_says_what_a_body_is_and_its_parameters_do_not_count() {
     }
 }
 
+// Tests IKH-2.4-2.
 #[tokio::test(start_paused = true)]
 async fn a_hook_says_what_of_a_body_tells_requests_apart() {
     let app = app(|layer| {

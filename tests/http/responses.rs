@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use crate::setup::{App, numbered, post};
 
+// Tests P25, IKH-2.5.2-5, IKH-2.6-1, IKH-2.6-2.
 #[tokio::test(start_paused = true)]
 async fn a_retry_gets_the_first_answer_byte_for_byte() {
     let app = App::new();
@@ -24,6 +25,7 @@ async fn a_retry_gets_the_first_answer_byte_for_byte() {
     assert_eq!(app.runs(), 1);
 }
 
+// Tests IKH-2.6-1.
 #[tokio::test(start_paused = true)]
 async fn another_key_is_another_operation() {
     let app = App::new();
@@ -31,6 +33,7 @@ async fn another_key_is_another_operation() {
     assert_eq!(app.post("b", "{}").await.header("x-run"), Some("2"));
 }
 
+// Tests IKH-2.5.2-5, IKH-2.6-3, IKH-2.7-3.
 #[tokio::test(start_paused = true)]
 async fn a_request_while_the_first_one_runs_is_told_to_come_back() {
     let go = Arc::new(Notify::new());
@@ -58,6 +61,7 @@ async fn a_request_while_the_first_one_runs_is_told_to_come_back() {
     assert_eq!(app.runs(), 1);
 }
 
+// Tests IKH-2.4-1, IKH-2.4-2, IKH-2.5.2-4, IKH-2.7-2.
 #[tokio::test(start_paused = true)]
 async fn the_same_key_for_another_request_is_refused() {
     let app = App::new();
@@ -128,6 +132,7 @@ async fn answering(status: u16) -> App {
     App::with(|engine| engine, |layer| layer, handler)
 }
 
+// Tests IKH-2.6-2.
 #[tokio::test(start_paused = true)]
 async fn answers_that_a_retry_may_change_release_the_key() {
     let by_credentials_or_request = [401, 403, 404, 405, 406, 407, 411, 412, 413, 415, 416, 417, 421, 426, 428, 431];
@@ -140,6 +145,7 @@ async fn answers_that_a_retry_may_change_release_the_key() {
     }
 }
 
+// Tests IKH-2.6-2.
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_the_last_word_are_replayed() {
     for status in [200, 204, 301, 302, 303, 400, 402, 410, 422, 451] {
@@ -231,6 +237,7 @@ async fn which_answers_are_stored_can_be_chosen() {
     assert_eq!(app.post("k", "bad").await.status, 422);
 }
 
+// Tests IKH-2.3-1, IKH-2.3-2.
 #[tokio::test(start_paused = true)]
 async fn records_live_for_a_day_unless_the_engine_says_otherwise() {
     let day = Duration::from_secs(24 * 60 * 60);

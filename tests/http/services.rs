@@ -112,6 +112,7 @@ async fn answered(server: &Server, headers: &[u8]) -> String {
     String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
 }
 
+// Tests IKH-2.1-1, IKH-5-1, IKH-5-2.
 #[tokio::test]
 async fn malformed_keys_are_refused_as_they_come_from_the_network() {
     let (app, runs, store) = counted();

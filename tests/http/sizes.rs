@@ -45,6 +45,7 @@ async fn a_retry_is_told_the_status_and_the_place_of_an_answer_beyond_the_cap() 
     assert_eq!((again.header("x-run"), app.runs()), (None, 1));
 }
 
+// Tests S5, P3.
 #[tokio::test(start_paused = true)]
 async fn a_retry_is_told_status_and_location_of_a_response_too_large_to_store() {
     let run = |max_result_bytes: usize| async move {
@@ -85,6 +86,7 @@ async fn a_retry_is_told_status_and_location_of_a_response_too_large_to_store() 
     assert_eq!((nothing[1].status, nothing[1].header("location")), (410, None));
 }
 
+// Tests S5, P3.
 #[tokio::test(start_paused = true)]
 async fn of_a_response_that_is_discarded_the_status_alone_is_stored() {
     let key = Arc::new(Mutex::new(None));

@@ -66,6 +66,7 @@ fn by_api_key(sent: &Sent) -> Who {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
+    // Tests P27, IKH-5-3.
     #[test]
     fn nobody_is_given_what_somebody_else_was_answered(all in vec(sent(), 1..40), cached: bool, by_key: bool) {
         let builder = if cached {

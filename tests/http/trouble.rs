@@ -71,6 +71,7 @@ async fn without_a_heartbeat_a_hung_handler_is_cut_off_whatever_the_deadline() {
     }
 }
 
+// Tests L7, P7.
 #[tokio::test(start_paused = true)]
 async fn a_known_deadline_cuts_off_before_it() {
     let app = without_settings(|_, _| future::pending());
@@ -102,6 +103,7 @@ async fn a_policy_that_needs_a_probe_refuses_requests_before_any_claim() {
     assert_eq!((app.runs(), app.store.calls()), (0, vec![]));
 }
 
+// Tests P26.
 #[tokio::test(start_paused = true)]
 async fn without_the_store_requests_are_refused_unless_failing_open_is_chosen() {
     let app = App::new();

@@ -31,6 +31,7 @@ fn rounds() -> usize {
     cases("RACE_ROUNDS", 20)
 }
 
+// Tests S1, P1.
 async fn of_a_late_completion_and_a_takeover_exactly_one_is_applied(backend: Backend) {
     let clock = future_clock();
     let store = Records::new(backend, clock.clone()).await.store().await;
@@ -89,6 +90,7 @@ async fn of_64_rivals_one_is_granted(backend: Backend) {
     }
 }
 
+// Tests P5.
 async fn of_64_concurrent_runs_one_executes(backend: Backend) {
     let clock = TokioClock::new();
     let store = Records::new(backend, clock.clone()).await.store().await;

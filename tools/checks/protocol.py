@@ -30,10 +30,14 @@ def names_a_place(text):
 
 def missing(text):
     """The paths and names that do not exist."""
-    found = REFERENCE.findall(text)
-    if len(found) < 40:
-        yield f"the page names only {len(found)} files; has its format changed?"
-    for path, names in found:
+    if (count := len(REFERENCE.findall(text))) < 40:
+        yield f"the page names only {count} files; has its format changed?"
+    yield from unknown_places(text)
+
+
+def unknown_places(text):
+    """The files and functions that a text names and that do not exist."""
+    for path, names in REFERENCE.findall(text):
         file = ROOT / "src" / path
         if not file.is_file():
             yield f"{path} does not exist"

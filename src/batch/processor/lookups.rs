@@ -66,6 +66,7 @@ fn are_many(done: usize, records: usize) -> bool {
 mod tests {
     use super::*;
 
+    // Tests B12.
     #[test]
     fn records_are_looked_up_while_at_least_a_third_of_them_are_done() {
         let mut lookups = Lookups::default();
@@ -78,6 +79,7 @@ mod tests {
         assert!(!lookups.are_on());
     }
 
+    // Tests B12.
     #[test]
     fn the_number_of_lookups_at_once_doubles_up_to_ten_chunks() {
         let mut lookups = Lookups::default();

@@ -270,6 +270,7 @@ mod tests {
         pace
     }
 
+    // Tests B5.
     #[test]
     fn nothing_begins_that_cannot_be_expected_to_end_in_time() {
         let mut pace = pace(None, AfterUnknown::Rerun);
@@ -285,6 +286,7 @@ mod tests {
         assert!(pace(Some(500 * MILLI), AfterUnknown::Rerun).in_time(NOW));
     }
 
+    // Tests B12, P17.
     #[test]
     fn claims_run_one_chunk_ahead_until_handlers_prove_fast() {
         let total =
@@ -330,6 +332,7 @@ mod tests {
         }
     }
 
+    // Tests B12.
     #[test]
     fn records_that_wait_for_their_turn_count_as_part_of_the_chunk() {
         let cases = [(true, 25, 24), (false, 25, 12), (true, 1, 0), (false, 1, 0), (true, 900, 99), (false, 900, 50)];
@@ -346,6 +349,7 @@ mod tests {
         }
     }
 
+    // Tests B12.
     #[test]
     fn claims_wait_for_a_store_that_is_slow_to_settle() {
         let pace = pace(None, AfterUnknown::Rerun);

@@ -109,6 +109,7 @@ pub(super) fn unnamed(source: &str) -> Error {
 mod tests {
     use super::*;
 
+    // Tests B9.
     #[test]
     fn the_lowest_sequence_number_of_any_length_is_the_checkpoint() {
         let record = |number: &str| Arc::new(RecordInfo::new("").with_attribute(SEQUENCE_NUMBER, number));

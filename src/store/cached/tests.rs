@@ -252,6 +252,7 @@ async fn the_time_that_a_call_takes_lengthens_no_entry() {
     assert_eq!(store.lock().list.peek(&shown.key).unwrap().asked, asked);
 }
 
+// Tests P4.
 #[tokio::test]
 async fn a_record_that_was_deleted_is_served_for_max_age_and_no_longer() {
     let age = Duration::from_secs(30);

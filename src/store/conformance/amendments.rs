@@ -73,6 +73,7 @@ pub(super) fn request(key: KeyHash, record: &Record, amendment: Amendment) -> Am
 }
 
 /// An amendment changes only the record that was read, and not if it has changed since then.
+// Tests O1, O2.
 pub async fn an_amendment_changes_only_the_record_that_was_read(subject: &Subject) {
     const RULE: &str = "O1: a record that is not as it was read stays as it is";
     let claim = new_claim();
@@ -95,6 +96,7 @@ pub async fn an_amendment_changes_only_the_record_that_was_read(subject: &Subjec
 }
 
 /// An expired record counts as absent, whether or not it has been deleted.
+// Tests O2.
 pub async fn an_amendment_finds_no_expired_record(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -110,6 +112,7 @@ pub async fn an_amendment_finds_no_expired_record(subject: &Subject) {
 }
 
 /// A live claim belongs only to its holder, until the lease and the margin have passed.
+// Tests O3.
 pub async fn a_claim_that_stands_is_not_amended(subject: &Subject) {
     const RULE: &str = "O3: a claim that stands is never amended";
     let claim = new_claim();
@@ -129,6 +132,7 @@ pub async fn a_claim_that_stands_is_not_amended(subject: &Subject) {
 
 /// The outcome of a lapsed claim is settled once, by an operator or by a successor, and its holder can no longer change
 /// it.
+// Tests O5, P11.
 pub async fn a_lapsed_claim_is_settled_by_an_operator(subject: &Subject) {
     for result in [json("1"), encoded(), StoredResult::DROPPED, StoredResult::default()] {
         let claim = new_claim();
@@ -160,6 +164,7 @@ pub async fn a_lapsed_claim_is_settled_by_an_operator(subject: &Subject) {
 
 /// A record that is forgotten leaves its key free. A success is forgotten only if the request includes COMPLETED
 /// records.
+// Tests O4, P4.
 pub async fn a_forgotten_record_leaves_its_key_free(subject: &Subject) {
     for (settlement, amendment) in [(Some(fail("1")), FORGET), (Some(complete("1")), FORGET_ALL), (None, FORGET)] {
         let claim = new_claim();
@@ -180,6 +185,7 @@ pub async fn a_forgotten_record_leaves_its_key_free(subject: &Subject) {
 }
 
 /// A record that is redacted has neither its result nor its label, and still guards its key.
+// Tests O6.
 pub async fn a_redacted_record_still_guards_its_key(subject: &Subject) {
     for settlement in [complete("\"personal\""), Settlement::complete(encoded(), RETENTION), fail("\"personal\"")] {
         let claim = ClaimRequest { label: Some("personal".into()), ..new_claim() };
@@ -207,6 +213,7 @@ pub async fn a_redacted_record_still_guards_its_key(subject: &Subject) {
 }
 
 /// Either an operator or a successor decides.
+// Tests O1.
 pub async fn a_takeover_and_an_amendment_exclude_each_other(subject: &Subject) {
     for _ in 0..rounds() {
         let claim = new_claim();

@@ -23,6 +23,7 @@ fn fail_as() -> Amendment {
 const SETTLED: &str = "O5: an ordered operation whose claim has lapsed is settled";
 
 /// An operator's settle writes the outcome and the mark as the holder's settle would have done.
+// Tests O5.
 pub async fn an_operator_settles_an_ordered_operation_with_its_mark(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -85,6 +86,7 @@ pub async fn an_operator_settles_an_ordered_operation_with_its_mark(subject: &Su
 
 /// An operator's settle ends the doubt of its operation, and a completion also ends that of older ones. It lowers
 /// nothing.
+// Tests G2, O5.
 pub async fn an_operators_settle_ends_only_its_own_doubt(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -117,6 +119,7 @@ pub async fn an_operators_settle_ends_only_its_own_doubt(subject: &Subject) {
 }
 
 /// An operator's settle does not free an entity that another claim holds.
+// Tests G3, O5.
 pub async fn an_operators_settle_frees_no_entity_of_another_claim(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -137,6 +140,7 @@ pub async fn an_operators_settle_frees_no_entity_of_another_claim(subject: &Subj
 
 /// Neither forgetting an operation nor releasing it ends its doubt. Settling it as failed and then forgetting it frees
 /// both the entity and the key.
+// Tests O4, O5.
 pub async fn a_forgotten_operation_stays_in_doubt_until_it_is_settled(subject: &Subject) {
     if !subject.orders() {
         return;

@@ -21,6 +21,7 @@ fn granted(answers: &[Claimed]) -> usize {
 }
 
 /// A new key is granted, and a rival claim then finds it in progress.
+// Tests C1, C6, C8.
 pub async fn a_new_key_is_granted_and_then_in_progress(subject: &Subject) {
     let claim = new_claim();
     let grant = subject.granted(&claim).await;
@@ -36,6 +37,7 @@ pub async fn a_new_key_is_granted_and_then_in_progress(subject: &Subject) {
 }
 
 /// Of 64 simultaneous claims on one key exactly one is granted, in each of several rounds.
+// Tests C1, C6, P5.
 pub async fn of_many_claims_exactly_one_is_granted(subject: &Subject) {
     for _ in 0..rounds() {
         let claim = new_claim();
@@ -49,6 +51,7 @@ pub async fn of_many_claims_exactly_one_is_granted(subject: &Subject) {
 }
 
 /// A claim that is sent again after a lost response is granted, with the recorded lease and history.
+// Tests C5.
 pub async fn a_claim_sent_again_is_granted_as_the_record_says(subject: &Subject) {
     let claim = new_claim();
     let first = subject.granted(&claim).await;
@@ -59,6 +62,7 @@ pub async fn a_claim_sent_again_is_granted_as_the_record_says(subject: &Subject)
 
 /// A claim that is sent again when its lease and the margin have passed takes over, like any other claim, because the
 /// write's condition does not name the owner. If takeovers are refused, it is granted with the recorded values.
+// Tests C5, C7.
 pub async fn a_lapsed_claim_sent_again_takes_over(subject: &Subject) {
     let (claim, strict) = (new_claim(), ClaimRequest { takeover: Takeover::Refused, ..new_claim() });
     subject.granted(&claim).await;
@@ -73,6 +77,7 @@ pub async fn a_lapsed_claim_sent_again_takes_over(subject: &Subject) {
 }
 
 /// A claim is taken over when its lease and the margin have passed, and not before.
+// Tests C6, C7, L3, P6.
 pub async fn a_lapsed_claim_is_taken_over_and_a_standing_one_is_not(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -84,6 +89,7 @@ pub async fn a_lapsed_claim_is_taken_over_and_a_standing_one_is_not(subject: &Su
 }
 
 /// A takeover that is sent again after a lost response still reports that it took over.
+// Tests C5, C8.
 pub async fn a_takeover_sent_again_still_took_over(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -95,6 +101,7 @@ pub async fn a_takeover_sent_again_still_took_over(subject: &Subject) {
 }
 
 /// Of many claims that find a lapsed one, exactly one takes it over.
+// Tests C7, P5.
 pub async fn a_lapsed_claim_is_taken_over_once(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -105,6 +112,7 @@ pub async fn a_lapsed_claim_is_taken_over_once(subject: &Subject) {
 }
 
 /// If takeovers are refused, a lapsed claim stays abandoned, handed back or not.
+// Tests C7, P11.
 pub async fn an_abandoned_claim_stays_so_where_takeover_is_refused(subject: &Subject) {
     let claim = new_claim();
     let refusing = |claim: &ClaimRequest| ClaimRequest { takeover: Takeover::Refused, ..rival(claim) };
@@ -127,6 +135,7 @@ pub async fn an_abandoned_claim_stays_so_where_takeover_is_refused(subject: &Sub
 
 /// A different payload under the same key is a mismatch until the record expires: in progress, lapsed, handed back,
 /// completed, failed. The refusal shows which, and takes nothing over.
+// Tests C2.
 pub async fn another_payload_is_a_mismatch_whatever_the_status(subject: &Subject) {
     let claim = new_claim();
     let grant = subject.granted(&claim).await;
@@ -153,6 +162,7 @@ pub async fn another_payload_is_a_mismatch_whatever_the_status(subject: &Subject
 }
 
 /// A claim without a fingerprint is not compared, nor is one on a record without a fingerprint.
+// Tests C2.
 pub async fn a_claim_without_a_fingerprint_matches_any_payload(subject: &Subject) {
     let without = |claim: &ClaimRequest| ClaimRequest { fingerprint: None, ..rival(claim) };
     let claim = new_claim();
@@ -171,6 +181,7 @@ pub async fn a_claim_without_a_fingerprint_matches_any_payload(subject: &Subject
 }
 
 /// Fingerprints with equal first halves belong to one payload, whatever a later version writes in the second halves.
+// Tests C2.
 pub async fn the_first_half_of_a_fingerprint_decides(subject: &Subject) {
     let of_halves = |first, second| {
         let mut bytes = [first; 32];
@@ -195,6 +206,7 @@ pub async fn the_first_half_of_a_fingerprint_decides(subject: &Subject) {
 
 /// A mismatch names the parts in which the payload differs from the one on record, whatever the status, and none if one of the
 /// fingerprints has no parts.
+// Tests C2.
 pub async fn a_mismatch_names_the_parts_that_differ(subject: &Subject) {
     const RULE: &str = "C2: a mismatch names the parts that differ from those on record";
     let of_parts = |whole, [path, query, headers, body]: [u8; 4]| {
@@ -231,6 +243,7 @@ pub async fn a_mismatch_names_the_parts_that_differ(subject: &Subject) {
 
 /// Payloads of different versions are not compared. A claim gets the same result as without a fingerprint, and takes
 /// over a lapsed claim. Its record has the claim's version.
+// Tests C2.
 pub async fn payloads_of_different_versions_are_not_compared(subject: &Subject) {
     const RULE: &str = "C2: the record has the payload and the version of its last claim";
     let of_version = |byte, version| Some(Fingerprint::from_bytes([byte; 32]).with_payload_version(version));
@@ -268,6 +281,7 @@ pub async fn payloads_of_different_versions_are_not_compared(subject: &Subject) 
 /// An expired record does not block a claim, for any payload, whether or not it has been deleted. A claim that replaces
 /// an existing claim took over, because nothing else shows that an outcome was lost. A claim that replaces an outcome
 /// did not.
+// Tests C1, C8.
 pub async fn an_expired_record_counts_as_absent(subject: &Subject) {
     let deflated = || StoredResult::of(StoredData::Deflated(b"any bytes".to_vec()));
     let completed = |result| Settlement::complete(result, RETENTION);
@@ -292,6 +306,7 @@ pub async fn an_expired_record_counts_as_absent(subject: &Subject) {
 }
 
 /// No claim expires under its holder, even if the retention is shorter than the lease or zero.
+// Tests L4.
 pub async fn a_live_claim_never_counts_as_expired(subject: &Subject) {
     for retention in [Duration::ZERO, LEASE / 2] {
         let claim = ClaimRequest { retention, ..new_claim() };

@@ -4,6 +4,7 @@ use super::{orders::Entity, *};
 use crate::{order::Order, store::FinalStatus};
 
 /// Operations older than one that may have taken effect wait, both before and after the next claim of the entity.
+// Tests G2.
 pub async fn what_is_older_than_an_operation_in_doubt_waits(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -23,6 +24,7 @@ pub async fn what_is_older_than_an_operation_in_doubt_waits(subject: &Subject) {
 
 /// Doubt ends when its own operation completes or fails, or a newer one completes. A hand-back or the completion of an
 /// older operation keeps it.
+// Tests G2.
 pub async fn doubt_ends_with_its_operation_or_a_newer_one(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -83,6 +85,7 @@ pub async fn doubt_ends_with_its_operation_or_a_newer_one(subject: &Subject) {
 
 /// No release ends doubt: neither a late one of the lost claim, nor that of a later claim, which finds no record of the lost
 /// one.
+// Tests G2.
 pub async fn no_release_ends_doubt(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -136,6 +139,7 @@ async fn lost(subject: &Subject, entity: &Entity, count: u64) -> Vec<ClaimReques
 
 /// A mark lists 64 operations in doubt. If there are more, the lowest merge: newer operations run, and older ones wait
 /// until a newer one completes.
+// Tests G2.
 pub async fn doubt_is_bounded_and_blocks_nothing_newer(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -168,6 +172,7 @@ pub async fn doubt_is_bounded_and_blocks_nothing_newer(subject: &Subject) {
 }
 
 /// Merged doubt is not ended by a failure or a release of its operation, only by a completion.
+// Tests G2.
 pub async fn merged_doubt_ends_with_a_completion(subject: &Subject) {
     if !subject.orders() {
         return;

@@ -89,6 +89,7 @@ pub async fn an_ordered_record_says_its_sequence(subject: &Subject) {
 }
 
 /// An operation at or below the newest completed one is superseded. A completed operation is replayed.
+// Tests G1, P21, P22.
 pub async fn an_older_operation_is_superseded(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -107,6 +108,7 @@ pub async fn an_older_operation_is_superseded(subject: &Subject) {
 }
 
 /// Sequences are compared as numbers, with all of their 64 digits.
+// Tests G1.
 pub async fn sequences_are_compared_as_numbers(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -124,6 +126,7 @@ pub async fn sequences_are_compared_as_numbers(subject: &Subject) {
 }
 
 /// One claim at a time works on an entity, whatever its sequence. Each settle frees it.
+// Tests G2, P23.
 pub async fn an_entity_has_one_holder(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -148,6 +151,7 @@ pub async fn an_entity_has_one_holder(subject: &Subject) {
 
 /// Of many simultaneous claims on one entity at most one is granted, whether the entity is new or its holder's lease
 /// has passed.
+// Tests G2, P23.
 pub async fn of_many_claims_on_an_entity_exactly_one_is_granted(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -172,6 +176,7 @@ pub async fn of_many_claims_on_an_entity_exactly_one_is_granted(subject: &Subjec
 }
 
 /// A failure or a release raises nothing: older operations may run.
+// Tests G3.
 pub async fn only_a_completion_supersedes(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -186,6 +191,7 @@ pub async fn only_a_completion_supersedes(subject: &Subject) {
 }
 
 /// An older completion lowers nothing.
+// Tests G3.
 pub async fn a_late_completion_lowers_nothing(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -199,6 +205,7 @@ pub async fn a_late_completion_lowers_nothing(subject: &Subject) {
 }
 
 /// A late settle does not free an entity that another claim holds.
+// Tests G3.
 pub async fn a_late_settle_frees_nothing(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -221,6 +228,7 @@ pub async fn a_late_settle_frees_nothing(subject: &Subject) {
 }
 
 /// A takeover is subject to the order: a second run does not overwrite newer data.
+// Tests G1.
 pub async fn a_superseded_operation_is_not_taken_over(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -236,6 +244,7 @@ pub async fn a_superseded_operation_is_not_taken_over(subject: &Subject) {
 }
 
 /// A renewal keeps the entity, too. It is refused if another claim has taken the entity.
+// Tests L5, G3.
 pub async fn a_renewal_keeps_the_entity(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -264,6 +273,7 @@ pub async fn a_renewal_keeps_the_entity(subject: &Subject) {
 }
 
 /// A mark is kept as long as its newest outcome is replayed, whatever writes it later. After that it counts as absent.
+// Tests G4.
 pub async fn a_mark_lives_as_long_as_its_outcomes(subject: &Subject) {
     if !subject.orders() {
         return;

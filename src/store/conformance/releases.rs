@@ -29,6 +29,7 @@ fn refusing(claim: &ClaimRequest) -> ClaimRequest {
 
 /// A lapsed claim that is released may be taken over once even if takeovers are refused, and the grant reports the
 /// takeover. A live claim, one that lapses after it, and a different payload are refused as before.
+// Tests C7, O3, O7, P11.
 pub async fn a_released_claim_is_taken_over_once_where_takeover_is_refused(subject: &Subject) {
     let claim = refusing(&new_claim());
     subject.granted(&claim).await;
@@ -59,6 +60,7 @@ pub async fn a_released_claim_is_taken_over_once_where_takeover_is_refused(subje
 }
 
 /// The released holder may still complete its operation, as long as no claim has taken over.
+// Tests O7.
 pub async fn a_release_does_not_end_the_claim_itself(subject: &Subject) {
     let claim = refusing(&new_claim());
     subject.granted(&claim).await;
@@ -69,6 +71,7 @@ pub async fn a_release_does_not_end_the_claim_itself(subject: &Subject) {
 }
 
 /// The claim that a release was meant for passes it on when it is handed back. Others do not.
+// Tests S9.
 pub async fn a_handed_back_claim_passes_its_release_on(subject: &Subject) {
     let claim = refusing(&new_claim());
     subject.granted(&claim).await;
@@ -91,6 +94,7 @@ pub async fn a_handed_back_claim_passes_its_release_on(subject: &Subject) {
 }
 
 /// The rules of order apply as for any takeover: a released operation does not take effect after a newer one.
+// Tests G1, O7.
 pub async fn a_released_claim_in_order_keeps_the_order(subject: &Subject) {
     if !subject.orders() {
         return;

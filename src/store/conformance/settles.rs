@@ -3,6 +3,7 @@
 use super::*;
 
 /// A completed operation replays its result to every later claim, immediately and after the lease.
+// Tests C3, P2.
 pub async fn a_completed_operation_replays_its_result(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -16,6 +17,7 @@ pub async fn a_completed_operation_replays_its_result(subject: &Subject) {
 }
 
 /// A failed operation replays its failure to every later claim.
+// Tests C4, P2.
 pub async fn a_failed_operation_replays_its_failure(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -28,6 +30,7 @@ pub async fn a_failed_operation_replays_its_failure(subject: &Subject) {
 }
 
 /// Results are returned byte for byte: text, bytes, encoded, none, dropped.
+// Tests C3.
 pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
     for result in [
         json("\"é😀\\u0000\""),
@@ -90,6 +93,7 @@ pub async fn the_largest_result_fits(subject: &Subject) {
 }
 
 /// A released key is as if it had never been claimed, for any payload.
+// Tests S9.
 pub async fn a_released_key_is_free(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -100,6 +104,7 @@ pub async fn a_released_key_is_free(subject: &Subject) {
 }
 
 /// A settle that is sent again after a lost response succeeds and changes nothing.
+// Tests S2.
 pub async fn a_settle_sent_again_succeeds(subject: &Subject) {
     for settlement in [complete("1"), fail("1"), RELEASE, HAND_BACK] {
         let claim = new_claim();
@@ -126,6 +131,7 @@ pub async fn a_settle_sent_again_succeeds(subject: &Subject) {
 
 /// A holder past its lease can neither complete, fail, release nor renew over its successor, before and after that has
 /// settled.
+// Tests S1, S2, S3, P1.
 pub async fn a_late_holder_changes_nothing(subject: &Subject) {
     let renew = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
     let late = [complete("\"late\""), fail("\"late\""), RELEASE, HAND_BACK, renew];
@@ -155,6 +161,7 @@ pub async fn a_late_holder_changes_nothing(subject: &Subject) {
 }
 
 /// A settle never recreates a deleted record.
+// Tests S1.
 pub async fn a_settle_creates_no_record(subject: &Subject) {
     let renew = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
     for settlement in [complete("1"), fail("1"), renew, RELEASE, HAND_BACK] {
@@ -172,6 +179,7 @@ pub async fn a_settle_creates_no_record(subject: &Subject) {
 }
 
 /// A recorded outcome is never replaced, not even by its owner.
+// Tests S1, S3, P1.
 pub async fn an_outcome_is_decided_once(subject: &Subject) {
     for (first, second) in [(complete("1"), fail("2")), (fail("1"), complete("2"))] {
         let claim = new_claim();
@@ -188,6 +196,7 @@ pub async fn an_outcome_is_decided_once(subject: &Subject) {
 }
 
 /// A claim that took over is handed back. The next one takes over immediately, and reports it.
+// Tests S9.
 pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -210,6 +219,7 @@ pub async fn a_taken_over_claim_is_handed_back(subject: &Subject) {
 /// A claim and its release arrive a second time, after another claim of the key has come and lapsed. The claim takes
 /// over from that one, and its old release, which was sent without a takeover, leaves the record. The next claim still
 /// learns of the lost outcome.
+// Tests S9.
 pub async fn a_late_release_does_not_forget_a_takeover(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -226,6 +236,7 @@ pub async fn a_late_release_does_not_forget_a_takeover(subject: &Subject) {
 }
 
 /// A renewal extends the claim by another lease, and its record with it.
+// Tests L5.
 pub async fn a_renewed_claim_stands_longer(subject: &Subject) {
     let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };
     let grant = subject.granted(&claim).await;
@@ -243,6 +254,7 @@ pub async fn a_renewed_claim_stands_longer(subject: &Subject) {
 
 /// A late copy of an older renewal, with a shorter lease, finds the newer one applied. It lowers neither the lease nor
 /// the expiration, and returns the recorded lease.
+// Tests L5.
 pub async fn a_late_renewal_shortens_nothing(subject: &Subject) {
     let renew = |lease, retention| Settlement::Renew { lease, skew_margin: MARGIN, retention };
     let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };
@@ -279,6 +291,7 @@ pub async fn a_late_renewal_shortens_nothing(subject: &Subject) {
 
 /// A renewal that arrives when others may take over is refused, even if no claim has, because its holder must have
 /// stopped.
+// Tests L5.
 pub async fn a_renewal_after_the_lease_and_the_margin_revives_nothing(subject: &Subject) {
     let renew = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: RETENTION };
     let claim = new_claim();
@@ -292,6 +305,7 @@ pub async fn a_renewal_after_the_lease_and_the_margin_revives_nothing(subject: &
 
 /// A record expires no earlier than its retention, and a live claim's not before the lease and the margin have passed.
 /// Rounding is always up.
+// Tests L4.
 pub async fn a_record_expires_no_earlier_than_its_retention(subject: &Subject) {
     let expires_after = |record: &Record, from: Timestamp, stays: Duration| {
         if record.expiration.map(Timestamp::from_seconds) < Some(from.after(stays)) {

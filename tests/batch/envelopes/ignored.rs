@@ -14,6 +14,7 @@ use crate::testing::journal::Journal;
 
 const IGNORED: Result<OutcomeKind, ErrorKind> = Ok(OutcomeKind::Ignored);
 
+// Tests B7.
 #[tokio::test]
 async fn records_that_a_predicate_ignores_are_acknowledged_without_a_claim() {
     let store = FaultStore::new(testing::store(), 1);

@@ -43,6 +43,7 @@ async fn a_malformed_envelope_blocks_what_is_behind_it_in_its_group() {
     assert_eq!(answer(&delivered), ["m-2", "m-3"]);
 }
 
+// Tests B4.
 #[tokio::test]
 async fn a_failed_record_blocks_those_behind_it_in_its_message_and_its_group() {
     let runs = Arc::new(Mutex::new(Vec::new()));

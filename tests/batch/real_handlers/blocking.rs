@@ -16,6 +16,7 @@ fn assert_one_run_behind(world: &World, runs: usize) {
     assert!(most <= Some(&1), "runs that had returned unrecorded when another began: {unrecorded:?}");
 }
 
+// Tests P16.
 #[tokio::test(start_paused = true)]
 async fn a_completion_is_recorded_before_the_second_handler_after_it_begins() {
     for concurrency in [1, 10] {
@@ -50,6 +51,7 @@ async fn in_a_group_and_among_groups_completions_are_one_run_behind_too() {
     assert_one_run_behind(&world, groups.len());
 }
 
+// Tests P16.
 #[tokio::test(start_paused = true)]
 async fn a_killed_environment_loses_the_record_of_at_most_one_run() {
     for killed_in in 0..20 {

@@ -84,6 +84,7 @@ async fn a_poll_of_nine_milliseconds_does_not_count_as_long() {
     }
 }
 
+// Tests B12.
 #[tokio::test(start_paused = true)]
 async fn after_a_long_poll_one_record_is_claimed_at_a_time() {
     for policy in POLICIES {
@@ -119,6 +120,7 @@ async fn a_blocking_bulk_handler_leaves_at_most_one_call_of_claims_unbegun() {
     assert_eq!(world.journal.claim_calls_since(0), [4; 5], "and each call is full");
 }
 
+// Tests B12, P17.
 #[tokio::test(start_paused = true)]
 async fn a_crash_leaves_one_claim_at_most_on_work_that_never_began() {
     for killed_in in 0..9 {

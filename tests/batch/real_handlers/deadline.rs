@@ -19,6 +19,7 @@ async fn assert_only_the_first_ran<R>(world: &World, processed: &lambda_once::ba
     }
 }
 
+// Tests B5.
 #[tokio::test(start_paused = true)]
 async fn a_second_handler_does_not_begin_if_the_first_has_used_its_time_up() {
     for latency in [Latency::default(), Latency { claim: millis(5), settle: millis(5), ..Latency::default() }] {

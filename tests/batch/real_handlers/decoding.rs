@@ -87,6 +87,7 @@ async fn deliver<H: Handler<Value, (Value,)>>(
     response.unwrap()
 }
 
+// Tests B7.
 #[tokio::test(start_paused = true)]
 async fn a_temporarily_undecodable_record_is_reported_under_every_policy() {
     for act in FOR_NOW {
@@ -157,6 +158,7 @@ fn finding(world: &World, nth: usize) -> BatchService<Bodies, impl Handler<Value
     }
 }
 
+// Tests B7.
 #[tokio::test(start_paused = true)]
 async fn what_the_function_of_a_key_says_of_its_error_counts() {
     for nth in 0..4 {
@@ -188,6 +190,7 @@ async fn an_error_of_a_key_has_the_verdict_that_a_classifier_gives() {
     assert_eq!(service.process(event).await.response.unwrap(), ids(0..1));
 }
 
+// Tests B11.
 #[tokio::test(start_paused = true)]
 async fn a_decoder_that_panics_does_not_stop_a_stream_that_has_dead_letters() {
     let (world, letters) = (World::new(), Letters::new());

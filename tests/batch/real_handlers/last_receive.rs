@@ -50,6 +50,7 @@ fn ended(world: &World, run: usize) -> Duration {
     world.journal.runs()[run].ended.unwrap().since(START)
 }
 
+// Tests B11.
 #[tokio::test(start_paused = true)]
 async fn a_hung_head_is_cut_off_after_the_longest_run_and_the_rest_run_in_order() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
@@ -206,6 +207,7 @@ async fn an_abandoned_head_that_is_not_on_its_last_receive_is_reported() {
     assert!(letters.ids().is_empty());
 }
 
+// Tests B11.
 #[tokio::test(start_paused = true)]
 async fn abandoned_messages_are_dead_lettered_in_any_receive_by_choice() {
     for chosen in [false, true] {

@@ -23,6 +23,7 @@ async fn wait_for_all() -> World {
     world
 }
 
+// Tests B6.
 #[tokio::test(start_paused = true)]
 async fn waiting_records_are_polled_in_single_calls_at_a_bounded_rate_of_keys() {
     let world = wait_for_all().await;

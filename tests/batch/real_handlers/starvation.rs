@@ -31,6 +31,7 @@ async fn refused(
     error.to_string()
 }
 
+// Tests B2.
 #[tokio::test(start_paused = true)]
 async fn a_reserve_that_leaves_no_time_fails_the_invocation_and_says_what_to_do() {
     for reserve in [3, 5, 29] {

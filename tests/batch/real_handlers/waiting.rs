@@ -54,6 +54,7 @@ async fn a_group_held_for_long_delays_the_response_by_twenty_seconds_at_most() {
     assert!(took <= CAP + SLACK, "{took:?}");
 }
 
+// Tests B6.
 #[tokio::test(start_paused = true)]
 async fn how_long_a_record_waits_is_a_setting() {
     for time in [seconds(5), seconds(60)] {
@@ -140,6 +141,7 @@ async fn broker(bodies: &[Value]) -> Duration {
     began.elapsed()
 }
 
+// Tests B6.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_waited_for_after_a_failure_that_brings_everything_back() {
     let (held, fails) = (|| order("H"), || work("F", "transient", 0));

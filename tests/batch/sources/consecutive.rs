@@ -78,6 +78,7 @@ fn checkpoint(delivered: &Processed<StreamResponse>) -> Option<usize> {
     delivered.records.iter().position(|report| is_it(report.record.attribute("sequenceNumber")))
 }
 
+// Tests B4.
 #[tokio::test]
 async fn consecutive_records_of_a_shard_go_together_in_their_order() {
     let ledger = Ledger::default();
@@ -179,6 +180,7 @@ async fn one_record_is_claimed_at_a_time_if_lost_outcomes_are_refused() {
 }
 
 /// Behind a record that fails in the same call, it would be dead-lettered without having run.
+// Tests B11.
 #[tokio::test]
 async fn on_its_last_delivery_a_record_goes_alone() {
     let ledger = Ledger::failing(&[(10, true)]);

@@ -77,6 +77,7 @@ fn failed(places: &[(&str, i64)]) -> String {
     format!(r#"{{"batchItemFailures":[{}]}}"#, failures.join(","))
 }
 
+// Tests B4.
 #[tokio::test(start_paused = true)]
 async fn a_partition_runs_in_order_and_partitions_run_side_by_side() {
     let world = World::new();
@@ -106,6 +107,7 @@ async fn a_long_partition_keeps_no_other_one_waiting() {
     assert_eq!((short.began, runs.len()), (FUTURE, 101));
 }
 
+// Tests B9.
 #[tokio::test(start_paused = true)]
 async fn a_failure_blocks_its_partition_only_and_the_retry_runs_nothing_twice() {
     for act in ["transient once", "hang once"] {

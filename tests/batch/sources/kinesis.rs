@@ -117,6 +117,7 @@ async fn a_key_that_is_missing_is_a_checkpoint() {
     assert_eq!(world.answer(&service, &event(records)).await, checkpoint(0));
 }
 
+// Tests B2.
 #[tokio::test(start_paused = true)]
 async fn a_missing_sequence_number_fails_the_invocation_before_any_claim() {
     for number in [json!(""), Value::Null] {

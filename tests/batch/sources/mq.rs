@@ -90,6 +90,7 @@ async fn a_batch_that_is_done_is_a_success() {
     assert_eq!(world.store.calls()[2..], [(Call::Claim, 2)]);
 }
 
+// Tests B9.
 #[tokio::test(start_paused = true)]
 async fn a_failed_message_fails_the_invocation_and_the_next_replays_the_rest() {
     for act in ["transient once", "hang once"] {

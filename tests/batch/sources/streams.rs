@@ -192,6 +192,7 @@ async fn a_retry_of_the_whole_batch_runs_nothing_twice<S: Stream>() {
     assert_eq!(world.journal.keys(), ["0", "1", "1", "2"]);
 }
 
+// Tests B4.
 async fn keys_run_side_by_side_and_each_in_order<S: Stream>() {
     let world = World::new();
     let began = tokio::time::Instant::now();
@@ -225,6 +226,7 @@ async fn a_failure_blocks_only_its_key_and_records_done_past_it_are_replayed<S: 
     assert_eq!(world.journal.keys()[4..], ["a1", "a3"], "b2 and b4 were done");
 }
 
+// Tests B9.
 async fn of_several_failures_the_lowest_sequence_number_is_the_checkpoint<S: Stream>() {
     let world = World::new();
     let records = [

@@ -75,6 +75,7 @@ where
     vec![deliveries.first, deliveries.second]
 }
 
+// Tests B4.
 #[tokio::test(start_paused = true)]
 async fn the_records_of_a_shard_run_side_by_side() {
     // Each continues when all of them run, so in an order none ever would.

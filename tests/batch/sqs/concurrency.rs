@@ -17,6 +17,7 @@ use serde::{Deserialize, Deserializer, de::IgnoredAny};
 
 use crate::world::{Backing, Latency, World, batch, fifo, ids, invoke, millis, order, orders, seconds, work};
 
+// Tests B4.
 #[tokio::test(start_paused = true)]
 async fn never_more_handlers_run_at_once_than_allowed_and_that_many_do() {
     for (allowed, at_once) in [(0, 1), (1, 1), (3, 3), (10, 10), (1_000, 40)] {
@@ -59,6 +60,7 @@ async fn claims_are_made_in_chunks_as_large_as_the_store_takes_and_at_most_100()
     assert_eq!(world.calls(Call::Claim), [1, 1, 1]);
 }
 
+// Tests B12.
 #[tokio::test(start_paused = true)]
 async fn claims_run_at_most_one_chunk_ahead_of_the_work() {
     for (takes, concurrency) in [(4, 1), (4, 3), (25, 1), (25, 10), (1_000, 10)] {
@@ -183,6 +185,7 @@ async fn a_settle_that_the_store_has_trouble_with_holds_up_no_other() {
     assert_eq!(last.since(first), millis(100), "the handlers run on while two settles are sent again");
 }
 
+// Tests B12.
 #[tokio::test(start_paused = true)]
 async fn under_refuse_a_record_is_claimed_only_just_before_its_handler_starts() {
     for (takes, concurrency) in [(100, 1), (100, 3), (2, 3), (100, 40)] {
@@ -195,6 +198,7 @@ async fn under_refuse_a_record_is_claimed_only_just_before_its_handler_starts() 
     }
 }
 
+// Tests B12, P17.
 #[tokio::test(start_paused = true)]
 async fn under_refuse_a_batch_that_is_cut_off_abandons_only_what_was_running() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));

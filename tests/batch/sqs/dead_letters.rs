@@ -247,6 +247,7 @@ async fn at_most_ten_records_are_dead_lettered_at_once_beside_the_handlers() {
     assert_eq!(world.clock.now(), START.after(seconds(3)));
 }
 
+// Tests B3.
 #[tokio::test(start_paused = true)]
 async fn duplicates_of_a_dead_lettered_record_are_acknowledged_with_it() {
     for (act, failed) in [(Act::Take(millis(10)), 0), (Act::Refuse, 2)] {
@@ -261,6 +262,7 @@ async fn duplicates_of_a_dead_lettered_record_are_acknowledged_with_it() {
     }
 }
 
+// Tests B3.
 #[tokio::test(start_paused = true)]
 async fn a_mismatch_within_a_batch_is_reported_and_dead_lettered_if_redelivered() {
     for act in ["succeed", "permanent", "transient"] {

@@ -14,6 +14,7 @@ use crate::world::{START, World, batch, ids, invoke, millis, order, orders, seco
 /// The handler deadline: with one second left, the reserve is half of it.
 const STOP: Timestamp = Timestamp::from_millis(START.as_millis() + 500);
 
+// Tests B5.
 #[tokio::test(start_paused = true)]
 async fn with_a_second_left_nothing_is_started_that_cannot_finish() {
     for concurrency in [1, 2] {
@@ -41,6 +42,7 @@ async fn short_handlers_go_on_until_the_stop_point() {
     assert_eq!(reported, ids(8..20), "480 ms are used, and 60 more are not left");
 }
 
+// Tests L7, B5, P7.
 #[tokio::test(start_paused = true)]
 async fn a_record_cut_off_at_the_stop_point_is_reported_and_keeps_its_claim() {
     let world = World::new();
@@ -56,6 +58,7 @@ async fn a_record_cut_off_at_the_stop_point_is_reported_and_keeps_its_claim() {
     assert_eq!(world.status("D").await, None);
 }
 
+// Tests B5.
 #[tokio::test(start_paused = true)]
 async fn every_slot_taken_by_a_hang_leaves_the_rest_free() {
     let world = World::new();
@@ -66,6 +69,7 @@ async fn every_slot_taken_by_a_hang_leaves_the_rest_free() {
     assert_eq!(world.records().await.len(), 3);
 }
 
+// Tests B5.
 #[tokio::test(start_paused = true)]
 async fn an_expected_duration_counts_from_the_first_record_on() {
     let world = World::new();
@@ -121,6 +125,7 @@ async fn a_claim_that_took_over_and_was_not_started_is_handed_back() {
     assert_eq!((record.status, record.owner, record.attempt), (Status::InProgress, None, 2));
 }
 
+// Tests L2.
 #[tokio::test(start_paused = true)]
 async fn a_past_deadline_means_the_configured_lease_and_a_hang_is_cut_off() {
     for deadline in [0, 600_000] {
@@ -140,6 +145,7 @@ async fn a_past_deadline_means_the_configured_lease_and_a_hang_is_cut_off() {
     }
 }
 
+// Tests L1.
 #[tokio::test(start_paused = true)]
 async fn the_lease_ends_a_second_after_the_deadline() {
     let world = World::new();

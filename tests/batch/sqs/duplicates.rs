@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::world::{World, event, ids, message, order, orders, work};
 
+// Tests B3.
 #[tokio::test(start_paused = true)]
 async fn the_earliest_runs_and_the_others_are_acknowledged_with_it() {
     let world = World::new();
@@ -31,6 +32,7 @@ async fn the_others_of_one_that_failed_for_good_follow_the_same_policy() {
     assert_eq!(world.journal.keys(), ["A"]);
 }
 
+// Tests B3.
 #[tokio::test(start_paused = true)]
 async fn a_later_one_with_another_payload_is_a_mismatch() {
     let world = World::new();
@@ -39,6 +41,7 @@ async fn a_later_one_with_another_payload_is_a_mismatch() {
     assert_eq!(world.journal.keys(), ["A"]);
 }
 
+// Tests B3.
 #[tokio::test(start_paused = true)]
 async fn another_payload_is_no_misuse_of_a_key_that_was_not_decided() {
     let mismatch = |first: &str| [work("A", first, 0), work("A", "succeed", 1)];
@@ -116,6 +119,7 @@ async fn a_duplicate_in_a_later_chunk_gets_the_verdict_of_the_earliest() {
     assert_eq!(world.journal.keys().len(), 57);
 }
 
+// Tests B3.
 #[tokio::test(start_paused = true)]
 async fn the_others_of_one_that_was_not_started_are_reported_with_it() {
     let world = World::new();
@@ -133,6 +137,7 @@ async fn a_body_that_cannot_be_decoded_leads_nobody() {
     assert_eq!(world.status("A").await, Some(Status::Completed));
 }
 
+// Tests B9.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_is_in_the_batch_twice_is_reported_once() {
     let world = World::new();

@@ -4,6 +4,7 @@ use lambda_once::{AfterUnknown, PermanentFailures, record::Status};
 
 use crate::world::{World, order, seconds, work};
 
+// Tests B6.
 #[tokio::test(start_paused = true)]
 async fn in_progress_elsewhere_is_reported_and_does_not_run() {
     let world = World::new();
@@ -22,6 +23,7 @@ async fn in_progress_is_reported_where_permanent_failures_are_acknowledged_too()
     assert_eq!(world.deliver_to(&service, [order("A")]).await, ["m0"]);
 }
 
+// Tests S7.
 #[tokio::test(start_paused = true)]
 async fn done_elsewhere_is_acknowledged_without_decoding_the_result() {
     let world = World::new();
@@ -96,6 +98,7 @@ async fn another_payload_for_a_key_that_is_decided_follows_the_policy() {
     }
 }
 
+// Tests S7.
 #[tokio::test(start_paused = true)]
 async fn a_record_of_a_format_still_to_come_is_reported_and_does_not_run() {
     let world = World::new();
@@ -108,6 +111,7 @@ async fn a_record_of_a_format_still_to_come_is_reported_and_does_not_run() {
     assert_eq!(world.journal.keys(), ["B"]);
 }
 
+// Tests S8.
 #[tokio::test(start_paused = true)]
 async fn a_lease_lost_to_a_successor_gives_the_successors_outcome() {
     // While the handler runs, another client takes over its record.

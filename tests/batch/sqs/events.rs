@@ -19,6 +19,7 @@ async fn refused(world: &World, event: SqsEvent) -> Error {
     error
 }
 
+// Tests B2.
 #[test]
 fn an_event_without_records_does_not_parse() {
     for text in ["{}", r#"{"records":[]}"#, r#"{"Records":null}"#, "[]", "null"] {
@@ -33,6 +34,7 @@ fn an_event_that_is_not_utf_8_or_has_half_a_surrogate_does_not_parse() {
     }
 }
 
+// Tests B2.
 #[tokio::test(start_paused = true)]
 async fn a_record_without_a_message_id_fails_the_invocation_before_any_claim() {
     for id in [json!(null), json!(""), Value::Null] {
@@ -48,13 +50,18 @@ async fn a_record_without_a_message_id_fails_the_invocation_before_any_claim() {
     assert_eq!(refused(&World::new(), event([nameless])).await.kind(), ErrorKind::Event);
 }
 
+// Tests B4.
 #[tokio::test(start_paused = true)]
 async fn a_fair_queue_is_a_standard_queue() {
     let world = World::new();
-    let mut fair = message("m0", &order("A"));
-    fair["attributes"]["MessageGroupId"] = json!("tenant-7");
-    assert!(invoke(&world.service(), event([fair]), world.left(seconds(60))).await.unwrap().is_empty());
-    assert_eq!(world.journal.keys(), ["A"]);
+    let fair = |id, body| {
+        let mut message = message(id, &body);
+        message["attributes"]["MessageGroupId"] = json!("tenant-7");
+        message
+    };
+    let event = event([fair("m0", work("A", "transient", 0)), fair("m1", order("B"))]);
+    assert_eq!(invoke(&world.service(), event, world.left(seconds(60))).await.unwrap(), ["m0"]);
+    assert_eq!(world.journal.keys(), ["A", "B"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,6 +104,7 @@ async fn a_record_without_a_body_is_reported_alone() {
     assert!(alone_is_reported(empty).await);
 }
 
+// Tests B1, B2.
 #[tokio::test(start_paused = true)]
 async fn a_body_that_cannot_be_read_is_reported_alone() {
     let deep = |open: &str, close: &str| format!("{}{}", open.repeat(100_000), close.repeat(100_000));

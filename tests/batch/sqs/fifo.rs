@@ -26,6 +26,7 @@ fn group(name: &'static str, acts: &[&str], ms: u64) -> Vec<(&'static str, Value
     acts.iter().enumerate().map(|(i, act)| (name, work(&format!("{name}{i}"), act, ms))).collect()
 }
 
+// Tests B4.
 #[tokio::test(start_paused = true)]
 async fn a_group_runs_in_order_and_groups_run_side_by_side() {
     let world = World::new();
@@ -51,6 +52,7 @@ async fn groups_share_the_limit_of_concurrency() {
     assert_eq!(world.journal.most_at_once(), 2);
 }
 
+// Tests B4.
 #[tokio::test(start_paused = true)]
 async fn the_next_of_a_group_starts_only_when_the_outcome_before_it_is_recorded() {
     let world = World::new();
@@ -60,6 +62,7 @@ async fn the_next_of_a_group_starts_only_when_the_outcome_before_it_is_recorded(
     assert!(runs.windows(2).all(|pair| pair[1].began.since(pair[0].began) >= millis(50)), "{runs:?}");
 }
 
+// Tests B4.
 #[tokio::test(start_paused = true)]
 async fn a_failure_blocks_its_group_and_no_other() {
     for act in ["transient", "permanent", "unknown", "panic", "panic at once"] {
@@ -106,6 +109,7 @@ async fn a_permanent_failure_that_is_acknowledged_holds_up_nothing() {
     assert_eq!(world.journal.keys(), ["a0", "a1", "a2"]);
 }
 
+// Tests B4.
 #[tokio::test(start_paused = true)]
 async fn a_failure_can_hold_up_the_whole_batch() {
     let world = World::new();
@@ -145,6 +149,7 @@ async fn a_success_that_cannot_be_recorded_holds_up_nothing() {
     assert_eq!(world.journal.keys(), ["a0", "a1"]);
 }
 
+// Tests B6.
 #[tokio::test(start_paused = true)]
 async fn a_standing_claim_whose_lease_ends_in_time_is_waited_for() {
     let world = World::new();
@@ -169,6 +174,7 @@ async fn the_claims_of_an_invocation_that_died_are_waited_for_together() {
     assert_eq!(world.calls(Call::Claim), [3, 3]);
 }
 
+// Tests B6.
 #[tokio::test(start_paused = true)]
 async fn a_standing_claim_whose_lease_ends_too_late_fails_its_group_at_once() {
     let world = World::new();
@@ -179,6 +185,7 @@ async fn a_standing_claim_whose_lease_ends_too_late_fails_its_group_at_once() {
     assert_eq!((reported, began.elapsed()), (vec!["m0".to_owned(), "m1".to_owned()], millis(0)));
 }
 
+// Tests B6.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_still_stands_after_the_wait_fails_its_group() {
     let world = World::new();
@@ -196,6 +203,7 @@ async fn a_claim_that_still_stands_after_the_wait_fails_its_group() {
     assert_eq!(world.record("B").await, None);
 }
 
+// Tests B6.
 #[tokio::test(start_paused = true)]
 async fn a_standard_queue_does_not_wait_for_a_standing_claim() {
     let world = World::new();

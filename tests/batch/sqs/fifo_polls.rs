@@ -29,6 +29,7 @@ async fn meanwhile(world: &World, status: Option<Status>) -> (Vec<&'static str>,
     (names, began.elapsed())
 }
 
+// Tests B6.
 #[tokio::test(start_paused = true)]
 async fn work_done_elsewhere_meanwhile_is_replayed_before_its_lease_ends() {
     let world = World::new();

@@ -171,6 +171,7 @@ impl Clock for Ticking {
     }
 }
 
+// Tests L6.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_ends_between_two_readings_of_the_clock_is_not_missed() {
     for lease in 0..40 {

@@ -195,6 +195,7 @@ impl<'de> Deserialize<'de> for Explosive {
     }
 }
 
+// Tests B1.
 #[tokio::test(start_paused = true)]
 async fn a_type_that_panics_when_decoded_fails_alone_and_leaves_no_record() {
     let world = World::new();

@@ -17,6 +17,7 @@ async fn how_long_handlers_ran_in_one_invocation_holds_nothing_up_in_the_next() 
     assert!(reported.is_empty());
 }
 
+// Tests B10.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_remembered_between_invocations_but_by_the_store() {
     let world = World::new();
@@ -57,6 +58,7 @@ async fn of_two_invocations_one_runs_the_same_messages_and_one_reports_them() {
     assert_eq!(world.journal.keys().len(), 5);
 }
 
+// Tests B10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_invocations_on_several_threads_run_each_message_once() {
     let once = Idempotency::builder(MemoryStore::new()).scope("tests").disabled(false).build().unwrap();
@@ -89,6 +91,7 @@ async fn eight_invocations_on_several_threads_run_each_message_once() {
     assert_eq!(runs.len(), 30);
 }
 
+// Tests B10.
 #[tokio::test(start_paused = true)]
 async fn nothing_that_was_spawned_outlives_the_invocation() {
     let world = World::new();

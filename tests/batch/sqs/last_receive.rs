@@ -37,6 +37,7 @@ fn delivered<const N: usize>(bodies: [Value; N], times: [u32; N]) -> SqsEvent {
     event
 }
 
+// Tests B11.
 #[tokio::test(start_paused = true)]
 async fn a_head_that_fails_on_its_last_receive_is_dead_lettered_and_others_run() {
     for act in FAILURES {
@@ -67,6 +68,7 @@ async fn before_its_last_delivery_a_failing_head_holds_up_its_group() {
     }
 }
 
+// Tests B11.
 #[tokio::test(start_paused = true)]
 async fn a_failed_head_that_cannot_be_dead_lettered_blocks_its_group() {
     for act in [Act::Refuse, Act::Panic, Act::Hang] {
@@ -173,6 +175,7 @@ fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> Vec<(String, String)> {
     pairs.map(|(id, outcome)| (id.to_owned(), outcome.to_owned())).to_vec()
 }
 
+// Tests B11.
 #[tokio::test(start_paused = true)]
 async fn without_dead_letters_a_warning_names_each_message_the_queue_loses() {
     let world = World::new();
@@ -283,6 +286,7 @@ async fn a_queue_that_delivers_no_message_at_all_is_a_configuration_error() {
     assert!(world.service().max_receive_count(1).validate().is_ok());
 }
 
+// Tests B5.
 #[tokio::test(start_paused = true)]
 async fn a_head_that_was_cut_off_says_nothing_of_how_long_others_take() {
     let (world, letters) = (World::new(), Letters::new());

@@ -99,6 +99,7 @@ async fn records_not_started_or_abandoned_are_logged_too() {
     assert_eq!(logged[12], line("m12", "not_started", true, Level::INFO));
 }
 
+// Tests P28, P29.
 #[tokio::test(start_paused = true)]
 async fn no_event_holds_a_payload_or_a_plain_key() {
     let secret = |act: &str| json!({"order_id": "secret-7", "act": act, "ms": 0, "card": "secret-8"});

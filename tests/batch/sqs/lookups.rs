@@ -74,6 +74,7 @@ async fn records_are_no_longer_looked_up_once_most_of_them_are_new() {
     assert_eq!(world.journal.keys().len(), 75);
 }
 
+// Tests B12.
 #[tokio::test(start_paused = true)]
 async fn a_cached_outcome_is_not_looked_up() {
     let world = World::new();
@@ -82,6 +83,7 @@ async fn a_cached_outcome_is_not_looked_up() {
     assert_eq!((world.calls(Call::Claim), lookups(&world)), (vec![25; 4], vec![]));
 }
 
+// Tests B12.
 #[tokio::test(start_paused = true)]
 async fn a_record_that_a_lookup_does_not_decide_is_claimed() {
     let world = world_with_done((0..100).filter(|i| ![40, 60].contains(i)));

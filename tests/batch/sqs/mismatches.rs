@@ -70,6 +70,7 @@ async fn a_report_and_its_event_name_what_differs() {
     assert_eq!((differs("executed"), differs("mismatch")), (vec![""], vec!["body"; 2]));
 }
 
+// Tests B6, B7.
 #[tokio::test(start_paused = true)]
 async fn a_mismatch_with_a_running_claim_has_its_end_and_costs_one_call() {
     let world = World::new();
@@ -97,6 +98,7 @@ async fn a_mismatch_with_an_outcome_follows_the_policy() {
     }
 }
 
+// Tests B7.
 #[tokio::test(start_paused = true)]
 async fn a_lapsed_claim_of_another_payload_counts_as_abandoned() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {

@@ -52,6 +52,7 @@ impl World {
     }
 }
 
+// Tests P21.
 #[tokio::test(start_paused = true)]
 async fn a_record_older_than_the_newest_is_acknowledged_without_running() {
     let world = World::new();
@@ -114,6 +115,7 @@ async fn a_record_waits_for_its_entity_and_for_the_next_that_takes_it() {
     assert_eq!(outcomes, [OutcomeKind::Executed; 2].map(Ok));
 }
 
+// Tests B8.
 #[tokio::test(start_paused = true)]
 async fn a_record_whose_outcome_is_not_recorded_is_reported() {
     let world = World::new();
@@ -137,6 +139,7 @@ async fn an_unrecorded_permanent_failure_is_reported_whatever_the_policy() {
     assert_eq!(world.deliver_to(&service, [set("A", 1, "permanent", 0)]).await, [""; 0], "it is recorded");
 }
 
+// Tests B6.
 #[tokio::test(start_paused = true)]
 async fn a_batch_waits_for_an_entity_once() {
     let world = World::new();

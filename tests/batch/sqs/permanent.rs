@@ -17,6 +17,7 @@ async fn under_each_policy(bodies: &[Value]) -> [(Vec<String>, usize); 2] {
     seen.try_into().unwrap()
 }
 
+// Tests B7.
 #[tokio::test(start_paused = true)]
 async fn a_permanent_failure_is_remembered_and_follows_the_policy() {
     let [report, acknowledge] = under_each_policy(&[work("A", "permanent", 0), order("B")]).await;
@@ -47,6 +48,7 @@ async fn a_missing_key_follows_the_policy_and_leaves_no_record() {
     assert_eq!(acknowledge, (vec![], 1));
 }
 
+// Tests B7.
 #[tokio::test(start_paused = true)]
 async fn a_mismatch_follows_the_policy_and_leaves_the_record_as_it_was() {
     let [report, acknowledge] = under_each_policy(&[order("A"), work("A", "succeed", 1), order("B")]).await;

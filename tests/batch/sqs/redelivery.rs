@@ -91,6 +91,7 @@ impl Redelivery for Hook {
     }
 }
 
+// Tests B7.
 #[tokio::test(start_paused = true)]
 async fn it_is_told_once_of_all_failures_in_event_order_before_the_response() {
     let (world, hook) = (World::new(), Hook::that(Act::Take(seconds(3))));

@@ -56,6 +56,7 @@ async fn every_record_is_reported_with_its_outcome() {
     assert_eq!(records[0].error, None);
 }
 
+// Tests B5.
 #[tokio::test(start_paused = true)]
 async fn records_skipped_or_not_started_are_reported_too() {
     let world = World::new();

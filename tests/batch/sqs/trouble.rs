@@ -9,6 +9,7 @@ use lambda_once::{
 
 use crate::world::{World, batch, fifo, ids, invoke, millis, order, orders, seconds, work};
 
+// Tests S4, B8.
 #[tokio::test(start_paused = true)]
 async fn done_work_that_cannot_be_recorded_is_acknowledged_and_never_released() {
     for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::AccessDenied, Fault::TableMissing, Fault::Silence] {
@@ -25,6 +26,7 @@ async fn done_work_that_cannot_be_recorded_is_acknowledged_and_never_released() 
     }
 }
 
+// Tests B9.
 #[tokio::test(start_paused = true)]
 async fn a_dead_store_fails_the_invocation_and_failed_work_does_not() {
     let world = World::new();

@@ -17,6 +17,7 @@ async fn answer(world: &World, bodies: Vec<serde_json::Value>) -> String {
     serde_json::to_string(&world.service().call(event).await.unwrap()).unwrap()
 }
 
+// Tests B1.
 #[tokio::test(start_paused = true)]
 async fn a_panic_a_hang_and_a_bad_body_among_ten_touch_none_of_the_other_seven() {
     let world = World::new();
@@ -43,6 +44,7 @@ async fn an_answer_without_failures_is_an_empty_list() {
     assert_eq!(answer(&World::new(), vec![]).await, r#"{"batchItemFailures":[]}"#);
 }
 
+// Tests B1.
 #[tokio::test(start_paused = true)]
 async fn failures_are_listed_in_event_order_however_late_they_fail() {
     let world = World::new();
@@ -50,6 +52,7 @@ async fn failures_are_listed_in_event_order_however_late_they_fail() {
     assert_eq!(world.deliver(bodies).await, ids(0..8));
 }
 
+// Tests B7, P14.
 #[tokio::test(start_paused = true)]
 async fn a_transient_failure_is_reported_and_runs_again() {
     let world = World::new();
@@ -132,6 +135,7 @@ async fn a_panic_said_to_be_transient_releases_the_claim() {
     assert_eq!(world.status("A").await, None);
 }
 
+// Tests C7, P10, P11, P13.
 #[tokio::test(start_paused = true)]
 async fn an_unknown_outcome_runs_again_after_its_lease_or_never_by_policy() {
     for (policy, runs) in [(AfterUnknown::Rerun, 2), (AfterUnknown::Refuse, 1)] {
@@ -215,6 +219,7 @@ async fn an_error_that_panics_when_it_is_printed_stays_within_its_record() {
     }
 }
 
+// Tests B9.
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_failed_as_a_whole_is_an_error_if_that_is_wanted() {
     let world = World::new();
@@ -232,6 +237,7 @@ async fn a_batch_that_failed_as_a_whole_is_an_error_if_that_is_wanted() {
     assert_eq!(world.deliver([work("E", "transient", 0)]).await, ["m0"], "by default it is reported");
 }
 
+// Tests B9.
 #[tokio::test(start_paused = true)]
 async fn all_or_error_fails_the_invocation_for_any_failure_and_replays_the_rest() {
     let world = World::new();

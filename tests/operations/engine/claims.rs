@@ -29,6 +29,7 @@ async fn a_new_operation_takes_two_calls_and_a_repeated_one_takes_one() {
     assert_eq!(world.calls(), [Call::Claim, Call::Settle, Call::Claim]);
 }
 
+// Tests P5.
 #[tokio::test(start_paused = true)]
 async fn of_64_concurrent_runs_one_executes() {
     let world = World::new();
@@ -41,6 +42,7 @@ async fn of_64_concurrent_runs_one_executes() {
     assert_eq!((count("executed"), count("in_progress"), world.runs()), (1, 63, 1));
 }
 
+// Tests C5.
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_answer_was_lost_is_recognized_and_counts_once() {
     let world = World::new();
@@ -56,6 +58,7 @@ async fn a_claim_whose_answer_was_lost_is_recognized_and_counts_once() {
     assert_eq!((record.attempt, record.prior_status), (1, None));
 }
 
+// Tests C8, P10.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_whose_answer_was_lost_still_took_over() {
     let world = World::new();
@@ -64,6 +67,24 @@ async fn a_takeover_whose_answer_was_lost_still_took_over() {
     world.store.next(Call::Claim, Fault::ErrorAfter);
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
     assert_eq!(world.record().await.unwrap().attempt, 2);
+}
+
+/// Services that the handler calls get it as their idempotency key.
+// Tests P15.
+#[tokio::test(start_paused = true)]
+async fn a_claim_has_the_same_key_in_every_run() {
+    let world = World::new();
+    let mut keys = Vec::new();
+    let (transient, unknown) = (Failure::transient("try again"), Failure::unknown("timed out"));
+    for (end, outcome) in [(Err(transient), "failed"), (Err(unknown), "failed"), (Ok(1), "took_over")] {
+        let run = world.once.operation(CHARGE, KEY).run_with(|claim| {
+            keys.push(claim.unwrap().key());
+            async move { end }
+        });
+        assert_eq!(run.await.unwrap().as_str(), outcome);
+        world.lapse().await;
+    }
+    assert_eq!(keys, [world.once.key_hash(CHARGE, KEY).unwrap(); 3]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,6 +136,7 @@ async fn a_claim_that_gets_no_answer_is_given_back_in_the_time_for_settling() {
     assert_eq!((world.runs(), world.record().await), (0, None));
 }
 
+// Tests C2.
 #[tokio::test(start_paused = true)]
 async fn another_payload_is_a_mismatch_whatever_became_of_the_first() {
     let world = World::new();
@@ -202,6 +224,7 @@ async fn a_release_forgets_the_payload() {
     assert_outcome!(world.run_on("b").await, Ok(Outcome::Executed(1)));
 }
 
+// Tests C7, L3, P6, P10.
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_taken_over_only_after_its_lease_and_the_margin() {
     let world = World::new();
@@ -216,6 +239,7 @@ async fn a_claim_is_taken_over_only_after_its_lease_and_the_margin() {
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
+// Tests C7, P11.
 #[tokio::test(start_paused = true)]
 async fn under_refuse_a_lost_outcome_stays_abandoned_until_its_retention_ends() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
@@ -229,6 +253,7 @@ async fn under_refuse_a_lost_outcome_stays_abandoned_until_its_retention_ends() 
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
+// Tests C1, C8.
 #[tokio::test(start_paused = true)]
 async fn an_expired_outcome_counts_as_absent_and_is_not_taken_over() {
     let world = World::new();
@@ -250,6 +275,7 @@ async fn run_frozen_while_claiming(world: &World, time: Duration) -> Result<Outc
     tokio::join!(world.run(), freeze).0
 }
 
+// Tests C9.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_arrives_after_its_own_lease_starts_nothing() {
     let world = World::new();
@@ -258,6 +284,7 @@ async fn a_grant_that_arrives_after_its_own_lease_starts_nothing() {
     assert_eq!((world.runs(), world.record().await), (0, None), "it is given back");
 }
 
+// Tests C9.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_arrives_after_the_stop_point_is_given_back() {
     let world = World::new();
@@ -267,6 +294,7 @@ async fn a_grant_that_arrives_after_the_stop_point_is_given_back() {
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
 }
 
+// Tests S9.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_that_is_not_started_is_handed_back() {
     let world = World::new();
@@ -287,6 +315,7 @@ async fn with_no_time_left_nothing_is_claimed() {
     assert_eq!((world.runs(), world.calls()), (0, vec![]));
 }
 
+// Tests S7.
 #[tokio::test(start_paused = true)]
 async fn a_record_of_an_unknown_version_is_left_to_a_newer_deployment() {
     let world = World::new();
@@ -306,6 +335,7 @@ async fn a_record_of_the_next_version_is_understood() {
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
+// Tests C6.
 #[tokio::test(start_paused = true)]
 async fn a_running_record_without_a_lease_stands_until_it_expires() {
     let world = World::new();

@@ -164,6 +164,7 @@ async fn an_encoded_result_without_its_codec_is_an_error_and_no_rerun() {
     assert_outcome!(replay(&world.once).await, Ok(Outcome::Replayed(_)));
 }
 
+// Tests S6, P30.
 #[tokio::test(start_paused = true)]
 async fn a_result_that_the_codec_does_not_encode_is_dropped_and_never_plain() {
     for codec in [Failing::Error, Failing::Panic, Failing::BadId] {

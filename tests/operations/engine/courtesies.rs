@@ -22,6 +22,7 @@ impl World {
 }
 
 /// The role may lack the permission to delete.
+// Tests S4.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_refused_for_good_delays_the_answer_by_a_second() {
     let world = World::new();
@@ -66,6 +67,7 @@ async fn a_release_that_is_refused_for_a_moment_is_applied() {
 }
 
 /// Temporary errors are retried for longer if the operation would otherwise be abandoned.
+// Tests S4.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_repeated_for_long_only_if_nothing_else_frees_the_key() {
     for (policy, least, most) in

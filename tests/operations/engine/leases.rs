@@ -56,6 +56,7 @@ impl World {
     }
 }
 
+// Tests L1, L7, P7.
 #[tokio::test(start_paused = true)]
 async fn a_hanging_handler_is_cut_off_before_the_deadline() {
     let world = World::new();
@@ -113,6 +114,7 @@ async fn a_run_that_is_dropped_keeps_its_claim() {
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
+// Tests L6, L7, P7.
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_thaws_after_its_stop_point_does_not_go_on() {
     let world = World::new();
@@ -143,6 +145,7 @@ async fn a_claim_says_when_it_ends_and_when_its_handler_is_cut_off() {
     assert_outcome!(outcome.await, Ok(Outcome::Executed(())));
 }
 
+// Tests L4.
 #[tokio::test(start_paused = true)]
 async fn a_lease_longer_than_the_retention_does_not_let_the_claim_expire() {
     let world = World::with(|builder| builder.retention(LEASE + MARGIN));
@@ -157,6 +160,7 @@ async fn a_lease_longer_than_the_retention_does_not_let_the_claim_expire() {
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
 }
 
+// Tests L4.
 #[tokio::test(start_paused = true)]
 async fn at_the_last_instant_of_its_lease_a_claim_has_not_expired() {
     for fraction in [0, 1, 499, 999] {
@@ -168,6 +172,7 @@ async fn at_the_last_instant_of_its_lease_a_claim_has_not_expired() {
     }
 }
 
+// Tests P2.
 #[tokio::test(start_paused = true)]
 async fn an_outcome_is_kept_for_its_whole_retention() {
     let world = World::with(|builder| builder.retention(LEASE + MARGIN));

@@ -38,6 +38,7 @@ fn newest(outcome: Result<Outcome<u32>, Error>) -> Option<Sequence> {
     }
 }
 
+// Tests G1, P9, P21, P22.
 #[tokio::test(start_paused = true)]
 async fn an_operation_does_not_take_effect_after_a_newer_one_of_its_entity() {
     let world = World::new();
@@ -72,6 +73,7 @@ async fn a_claim_and_a_settle_are_one_call_each() {
     assert_eq!(world.calls(), [Call::Claim, Call::Settle, Call::Claim]);
 }
 
+// Tests G2, P23.
 #[tokio::test(start_paused = true)]
 async fn one_operation_at_a_time_works_on_an_entity() {
     let world = World::new();
@@ -107,6 +109,7 @@ async fn an_operation_waits_for_its_entity_and_runs_when_that_is_free() {
     assert!(newest(late) >= Some(5_u64.into()), "what waited is superseded when its turn comes");
 }
 
+// Tests G2.
 #[tokio::test(start_paused = true)]
 async fn an_operation_older_than_a_lost_one_waits_for_its_redelivery() {
     let world = World::new();

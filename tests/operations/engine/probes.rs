@@ -70,6 +70,7 @@ impl World {
     }
 }
 
+// Tests C7, P12.
 #[tokio::test(start_paused = true)]
 async fn a_probe_result_is_recorded_and_replayed_without_a_run() {
     let world = World::lost().await;
@@ -80,6 +81,7 @@ async fn a_probe_result_is_recorded_and_replayed_without_a_run() {
     assert_eq!(world.record().await.unwrap().status, Status::Completed);
 }
 
+// Tests P12.
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_was_not_done_runs_after_its_probe() {
     let world = World::lost().await;
@@ -88,6 +90,7 @@ async fn an_operation_that_was_not_done_runs_after_its_probe() {
     assert_outcome!(world.probe(never_asked).await, Ok(Outcome::Replayed(1)));
 }
 
+// Tests C7, P14.
 #[tokio::test(start_paused = true)]
 async fn a_probe_is_asked_only_if_the_claim_took_over() {
     let world = World::probing();
@@ -112,6 +115,7 @@ async fn a_takeover_whose_answer_was_lost_is_probed() {
     assert_outcome!(world.probe(found).await, Ok(Outcome::Recovered(7)));
 }
 
+// Tests C7, P12.
 #[tokio::test(start_paused = true)]
 async fn while_a_probe_is_asked_nobody_else_probes_or_runs_the_operation() {
     let world = World::lost().await;
@@ -127,6 +131,7 @@ async fn while_a_probe_is_asked_nobody_else_probes_or_runs_the_operation() {
     assert_outcome!(outcome.await, Ok(Outcome::Recovered(7)));
 }
 
+// Tests S9, P12.
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_fails_hands_the_claim_back_whatever_the_errors_verdict() {
     for verdict in [Verdict::Transient, Verdict::Permanent, Verdict::Unknown] {
@@ -188,6 +193,7 @@ async fn a_panic_in_a_probe_that_is_set_to_transient_hands_the_claim_back() {
     assert_outcome!(world.probe(found).await, Ok(Outcome::Recovered(7)));
 }
 
+// Tests L7.
 #[tokio::test(start_paused = true)]
 async fn a_hung_probe_is_cut_off_at_the_stop_point_and_the_next_run_probes() {
     let settings = World::with(|builder| builder.after_unknown(AfterUnknown::Probe).heartbeat(None));

@@ -9,7 +9,9 @@ use lambda_once::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{CHARGE, KEY, World, assert_outcome};
+use tracing::Level;
+
+use super::{CHARGE, KEY, World, assert_outcome, support::collector::Collector};
 
 /// A store with a limit for results, like DynamoDB.
 #[derive(Clone, Debug)]
@@ -105,6 +107,7 @@ async fn nested_results_come_back_equal() {
     comes_back(Receipt { id: (7, "a".into()), lines, totals: HashMap::from([("EUR".into(), 9.95)]) }).await;
 }
 
+// Tests S5, P3.
 #[tokio::test(start_paused = true)]
 async fn a_result_too_large_for_the_store_is_dropped_and_the_operation_is_done() {
     let once = Idempotency::new(SmallStore(MemoryStore::new()));
@@ -112,6 +115,7 @@ async fn a_result_too_large_for_the_store_is_dropped_and_the_operation_is_done()
     assert_outcome!(replayed, Ok(Outcome::ReplayedWithoutResult));
 }
 
+// Tests S5.
 #[tokio::test(start_paused = true)]
 async fn a_large_result_that_compresses_comes_back_whole() {
     let once = Idempotency::new(SmallStore(MemoryStore::new()));
@@ -119,12 +123,19 @@ async fn a_large_result_that_compresses_comes_back_whole() {
     assert_outcome!(twice(&once, result).await, Ok(Outcome::Replayed(back)) if back == result());
 }
 
+// Tests S6, P3.
 #[tokio::test(start_paused = true)]
 async fn an_unserializable_result_is_dropped_and_the_operation_is_done() {
+    let (collector, guard) = Collector::install();
     let replayed = twice(&World::new().once, || HashMap::from([((1, 2), 3)])).await;
+    drop(guard);
     assert_outcome!(replayed, Ok(Outcome::ReplayedWithoutResult));
+    let lines = collector.lines();
+    let errors: Vec<_> = lines.iter().filter(|line| line.level == Level::ERROR).collect();
+    assert!(matches!(&errors[..], [line] if line.get("message").contains("not serializable")), "{lines:?}");
 }
 
+// Tests S5, P3.
 #[tokio::test(start_paused = true)]
 async fn a_result_that_is_discarded_is_not_stored() {
     let world = World::with(|builder| builder.results(Results::Discard));
@@ -147,6 +158,7 @@ async fn a_failure_whose_message_is_too_large_is_remembered_without_it() {
     assert_outcome!(once.operation(CHARGE, KEY).run(fails).await, Ok(Outcome::ReplayedFailure(f)) if f.message.is_none());
 }
 
+// Tests S7.
 #[tokio::test(start_paused = true)]
 async fn a_stored_result_that_no_longer_decodes_is_an_error_and_never_a_rerun() {
     let world = World::new();

@@ -12,6 +12,7 @@ use tracing::Level;
 
 use super::{CHARGE, KEY, LEASE, World, assert_outcome, support::collector::Collector};
 
+// Tests S4.
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_is_throttled_for_a_while_is_recorded() {
     let world = World::new();
@@ -23,6 +24,7 @@ async fn a_completion_that_is_throttled_for_a_while_is_recorded() {
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
+// Tests S4.
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_is_denied_for_a_while_is_recorded() {
     let world = World::new();
@@ -39,6 +41,7 @@ async fn a_completion_that_is_denied_for_a_while_is_recorded() {
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
+// Tests S2.
 #[tokio::test(start_paused = true)]
 async fn a_completion_whose_answer_was_lost_is_recorded() {
     let world = World::new();
@@ -47,6 +50,7 @@ async fn a_completion_whose_answer_was_lost_is_recorded() {
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
+// Tests S4.
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_fails_for_good_leaves_the_claim_standing() {
     for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::AccessDenied, Fault::TableMissing] {
@@ -64,6 +68,7 @@ async fn a_completion_that_fails_for_good_leaves_the_claim_standing() {
     }
 }
 
+// Tests S4.
 #[tokio::test(start_paused = true)]
 async fn a_completion_is_tried_until_shortly_before_the_end_of_the_lease() {
     let world = World::new();
@@ -94,12 +99,23 @@ async fn where_takeover_is_refused_an_unrecorded_operation_is_abandoned() {
     assert_outcome!(world.run().await, Ok(Outcome::Abandoned { .. }));
 }
 
+// Tests S9, P14.
 #[tokio::test(start_paused = true)]
 async fn a_transient_failure_frees_the_key_at_once() {
     let world = World::new();
     let plain = world.once.operation(CHARGE, KEY).run(|| async { Err::<u32, _>(std::io::Error::other("try again")) });
     assert_outcome!(plain.await, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
     assert_eq!((world.calls(), world.record().await), (vec![Call::Claim, Call::Settle], None));
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
+}
+
+// Tests P14.
+#[tokio::test(start_paused = true)]
+async fn under_refuse_a_transient_failure_frees_the_key_too() {
+    let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
+    let plain = world.once.operation(CHARGE, KEY).run(|| async { Err::<u32, _>(std::io::Error::other("try again")) });
+    assert_outcome!(plain.await, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
+    assert_eq!(world.record().await, None);
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
 }
 
@@ -122,6 +138,7 @@ async fn a_claim_that_cannot_be_released_ends_with_its_lease() {
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
+// Tests S9.
 #[tokio::test(start_paused = true)]
 async fn a_failure_after_a_takeover_is_handed_back_and_the_next_run_takes_over() {
     let world = World::new();
@@ -134,6 +151,7 @@ async fn a_failure_after_a_takeover_is_handed_back_and_the_next_run_takes_over()
     assert_eq!(world.record().await.unwrap().attempt, 3);
 }
 
+// Tests C4.
 #[tokio::test(start_paused = true)]
 async fn a_permanent_failure_is_remembered_and_replayed_with_its_message() {
     let world = World::new();
@@ -155,6 +173,7 @@ async fn a_permanent_failure_whose_answer_was_lost_is_remembered() {
     assert_outcome!(world.run().await, Ok(Outcome::ReplayedFailure(_)));
 }
 
+// Tests P10, P13.
 #[tokio::test(start_paused = true)]
 async fn an_unknown_failure_keeps_the_claim() {
     let world = World::new();
@@ -165,6 +184,7 @@ async fn an_unknown_failure_keeps_the_claim() {
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
+// Tests P13.
 #[tokio::test(start_paused = true)]
 async fn a_panic_keeps_the_claim() {
     let world = World::new();
@@ -186,6 +206,7 @@ async fn a_panic_before_the_first_await_is_caught_too() {
     assert_outcome!(panicking.await, Ok(Outcome::Interrupted(Interruption::Panicked)));
 }
 
+// Tests P13.
 #[tokio::test(start_paused = true)]
 async fn a_panic_that_is_set_to_transient_frees_the_key() {
     let world = World::with(|builder| builder.on_panic(OnPanic::Transient));

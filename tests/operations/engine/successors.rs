@@ -43,6 +43,7 @@ impl World {
     }
 }
 
+// Tests S3, S8, P8.
 #[tokio::test(start_paused = true)]
 async fn a_late_completion_is_refused_and_its_holder_gets_the_successors_result() {
     let world = World::new();
@@ -50,6 +51,7 @@ async fn a_late_completion_is_refused_and_its_holder_gets_the_successors_result(
     assert_outcome!(world.run_on("first").await, Ok(Outcome::Replayed(1)));
 }
 
+// Tests S8, P8.
 #[tokio::test(start_paused = true)]
 async fn a_late_holder_sees_the_successors_failure() {
     let world = World::new();
@@ -59,6 +61,7 @@ async fn a_late_holder_sees_the_successors_failure() {
     );
 }
 
+// Tests S8.
 #[tokio::test(start_paused = true)]
 async fn a_late_holder_whose_successor_has_not_finished_has_lost_its_lease() {
     let world = World::new();
@@ -66,6 +69,7 @@ async fn a_late_holder_whose_successor_has_not_finished_has_lost_its_lease() {
     assert_eq!(world.record().await.unwrap().status, Status::InProgress);
 }
 
+// Tests S1, S8.
 #[tokio::test(start_paused = true)]
 async fn a_late_holder_whose_record_is_gone_has_lost_its_lease_and_creates_none() {
     let world = World::new();
@@ -74,6 +78,7 @@ async fn a_late_holder_whose_record_is_gone_has_lost_its_lease_and_creates_none(
     assert_eq!(world.record().await, None);
 }
 
+// Tests S8.
 #[tokio::test(start_paused = true)]
 async fn the_result_of_another_payload_is_not_replayed_to_a_late_holder() {
     let world = World::new();
@@ -107,6 +112,7 @@ async fn a_late_holder_without_a_successor_still_records_its_outcome() {
     assert_outcome!(world.run_on("first").await, Ok(Outcome::Replayed(99)));
 }
 
+// Tests S3, S8, P1.
 #[tokio::test(start_paused = true)]
 async fn a_late_holder_changes_nothing_whatever_its_verdict() {
     for verdict in [Verdict::Transient, Verdict::Permanent, Verdict::Unknown] {

@@ -49,6 +49,7 @@ async fn results_of_any_type_come_back_equal() {
     twice(vec![("a".to_owned(), 1.5)]).await;
 }
 
+// Tests S5, P3.
 #[tokio::test]
 async fn a_result_that_lambda_does_not_take_is_not_replayed() {
     // Lambda's documented limit, minus the quotes.

@@ -50,6 +50,7 @@ async fn a_panic_in_making_the_handlers_future_is_caught_too() {
     assert_eq!(function.refusal().await, ("in_progress", true));
 }
 
+// Tests L7, P7.
 #[tokio::test(start_paused = true)]
 async fn a_hung_handler_is_cut_off_before_the_deadline_and_keeps_its_claim() {
     let function = Function::<u32>::of(|_, _| future::pending());
@@ -76,6 +77,7 @@ async fn a_deadline_that_is_not_known_gives_the_configured_lease() {
     }
 }
 
+// Tests L5.
 #[tokio::test(start_paused = true)]
 async fn without_a_known_deadline_long_work_keeps_its_claim() {
     let function = Function::of(|run, event| async move {

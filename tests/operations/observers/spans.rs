@@ -246,6 +246,7 @@ async fn a_request_that_fails_open_is_no_error() {
     assert_eq!(attribute(&rest[0], names::ERROR_TYPE), "access_denied");
 }
 
+// Tests P28, P29.
 #[tokio::test(start_paused = true)]
 async fn no_span_holds_a_payload_or_a_plain_key() {
     const SECRET: &str = "4929-1234";

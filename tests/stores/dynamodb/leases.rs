@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lambda_once::{
-    DynamoDbStore, Outcome, Store,
+    DynamoDbStore, Idempotency, Outcome, Store,
     clock::ManualClock,
     store::{
         ClaimRequest, Claimed, Settled, Settlement, Takeover,
@@ -12,7 +12,7 @@ use lambda_once::{
     },
 };
 
-use super::{LEASE, MARGIN, Purpose, World, assert_outcome, batches, in_both_shapes, support};
+use super::{CHARGE, KEY, LEASE, MARGIN, Purpose, World, assert_outcome, batches, in_both_shapes, support};
 use crate::support::{
     FUTURE,
     requests::{HAND_BACK, RETENTION, claim, entity, granted, ordered, read_one, rival, settle_one},
@@ -59,6 +59,7 @@ async fn the_leases_of_one_call_end_together() {
 }
 
 /// The recorded lease is later than the requested one, so the renewal would be retried.
+// Tests L5.
 async fn a_renewal_whose_answer_comes_after_the_lapse_revives_nothing(calls: Calls) {
     for is_ordered in [false, true] {
         let world = World::of(calls).await;
@@ -84,6 +85,23 @@ async fn a_renewal_whose_answer_comes_after_the_lapse_revives_nothing(calls: Cal
         assert_eq!(read_one(&store, &claim).await, before);
         assert!(granted(&store, &rival(&claim)).await.took_over(), "ordered: {is_ordered}");
     }
+}
+
+/// One clock is ahead by more than the margin, so the second run begins while the first has its lease.
+// Tests S3, S8, P8.
+async fn of_two_runs_by_different_clocks_one_outcome_is_recorded(calls: Calls) {
+    let world = World::of(calls).await;
+    let clock = ManualClock::at(FUTURE.after(2 * (LEASE + MARGIN)));
+    let store = Config::new(&world.table).calls(calls).build(world.direct.clone()).unwrap().with_clock(clock.clone());
+    let ahead = Idempotency::builder(store).clock(clock).build().unwrap();
+    let first = world.once.operation(CHARGE, KEY).run(|| async {
+        let second = ahead.operation(CHARGE, KEY).run(|| world.work());
+        assert_outcome!(second.await, Ok(Outcome::TookOver(1)));
+        world.work().await
+    });
+    assert_outcome!(first.await, Ok(Outcome::Replayed(1)));
+    assert_eq!(world.runs(), 2);
+    assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
 /// Returns a store on which a lapsed claim was released, and the claim that has used up that release.
@@ -144,4 +162,5 @@ in_both_shapes!(
     a_hand_back_loses_no_release_that_comes_in_between,
     a_late_claim_has_the_lease_that_it_asked_for,
     a_renewal_whose_answer_comes_after_the_lapse_revives_nothing,
+    of_two_runs_by_different_clocks_one_outcome_is_recorded,
 );

@@ -1,4 +1,4 @@
-//! Results that a codec encodes, read directly from the store.
+//! Results that a codec encodes, keys and payloads, read directly from the store.
 
 use std::sync::{Arc, Mutex};
 
@@ -57,6 +57,7 @@ impl World {
     }
 }
 
+// Tests P30.
 async fn results_and_failures_leave_no_plain_text(backend: Backend) {
     let world = World::new(backend).await;
     for (name, text) in [("short", SECRET.to_owned()), ("long", SECRET.repeat(1_000))] {
@@ -93,4 +94,16 @@ async fn responses_leave_no_plain_text(backend: Backend) {
     world.assert_hidden(key, 100).await;
 }
 
-on_each_store!(results_and_failures_leave_no_plain_text, responses_leave_no_plain_text);
+// Tests P28, P29.
+async fn keys_and_payloads_leave_no_plain_text(backend: Backend) {
+    let world = World::new(backend).await;
+    let run = world.once.operation("charge", SECRET).payload(SECRET).run(|| async { Ok::<_, Failure>(7) });
+    assert!(matches!(run.await, Ok(Outcome::Executed(_))));
+    world.assert_hidden(world.once.key_hash("charge", SECRET).unwrap(), 50).await;
+}
+
+on_each_store!(
+    results_and_failures_leave_no_plain_text,
+    responses_leave_no_plain_text,
+    keys_and_payloads_leave_no_plain_text,
+);

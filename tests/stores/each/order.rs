@@ -58,6 +58,7 @@ async fn deliver(once: &Idempotency, effects: &Effects, (entity, version): Event
     outcome.kind().can_acknowledge() && outcome.kind() != OutcomeKind::Unrecorded
 }
 
+// Tests P9, P24.
 async fn no_effect_comes_after_a_newer_one_and_the_newest_is_the_last(backend: Backend) {
     let records = Records::on_its_own_clock(backend).await;
     let effects: Effects = Arc::new(Mutex::new(vec![Vec::new(); ENTITIES]));

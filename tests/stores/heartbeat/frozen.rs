@@ -110,6 +110,7 @@ async fn thaws_alone(backend: Backend) {
     assert_outcome!(outcome, Ok(Outcome::TookOver(2)));
 }
 
+// Tests L7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_thaws_after_its_successor_neither_runs_nor_settles() {
     if let Some((backend, records)) = store_of_holder() {

@@ -10,6 +10,7 @@ fn settles() -> [(Result<u32, Failure>, Purpose); 3] {
     [(Ok(99), Purpose::Complete), (permanent(), Purpose::Fail), (transient(), Purpose::Release)]
 }
 
+// Tests P1.
 async fn a_claim_is_refused_where_an_outcome_stands(backend: Backend) {
     let world = World::new(backend).await;
     let mut late = world.on(Purpose::Claim).hang();
@@ -47,6 +48,7 @@ async fn a_takeover_is_refused_where_another_is_running(backend: Backend) {
     world.assert_refused(late).await;
 }
 
+// Tests P18.
 async fn a_claim_on_a_free_key_blocks_it_at_most_for_its_own_lease(backend: Backend) {
     let world = World::new(backend).await;
     let mut late = world.on(Purpose::Claim).hang();
@@ -64,6 +66,7 @@ async fn the_copy_of_a_claim_is_refused_after_its_owner_completed(backend: Backe
     world.assert_refused(late).await;
 }
 
+// Tests P18.
 async fn the_copy_of_a_claim_blocks_a_released_key_at_most_for_its_own_lease(backend: Backend) {
     let world = World::new(backend).await;
     let mut late = world.on(Purpose::Claim).copy();
@@ -74,6 +77,7 @@ async fn the_copy_of_a_claim_blocks_a_released_key_at_most_for_its_own_lease(bac
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
+// Tests S3, P1.
 async fn settles_are_refused_where_a_successor_has_an_outcome(backend: Backend) {
     for (end, purpose) in settles() {
         let world = World::new(backend).await;
@@ -86,6 +90,7 @@ async fn settles_are_refused_where_a_successor_has_an_outcome(backend: Backend) 
     }
 }
 
+// Tests S3, P1.
 async fn settles_are_refused_where_a_successor_is_running(backend: Backend) {
     for (end, purpose) in settles() {
         let world = World::new(backend).await;
@@ -130,6 +135,7 @@ async fn a_release_does_not_forget_what_its_own_late_claim_took_over(backend: Ba
     world.assert_refused(release).await;
 }
 
+// Tests S1, P1.
 async fn settles_create_no_record(backend: Backend) {
     for (end, purpose) in settles() {
         let world = World::new(backend).await;

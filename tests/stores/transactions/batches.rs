@@ -61,6 +61,7 @@ async fn each_message_commits_its_own_writes<D: Database>() {
 
 /// In other handlers, a success that cannot be recorded is acknowledged, because the work is done. Here that is
 /// unknown.
+// Tests B8.
 async fn a_success_that_is_not_recorded_is_reported<D: Database>() {
     let world = World::<D>::new().await;
     let ledger = Arc::new(Ledger::create().await);

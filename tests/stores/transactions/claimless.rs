@@ -6,6 +6,7 @@ use lambda_once::{Error, Failure, Mismatch, MismatchState, Outcome, OutcomeKind}
 use super::{DEBIT, Database, KEY, Mode, World, on_each_database};
 use crate::support::assert_outcome;
 
+// Tests P20.
 async fn of_many_runs_at_once_one_takes_effect<D: Database>() {
     let world = World::<D>::new().await;
     let outcomes = join_all((0..16).map(|_| world.debit_elsewhere(Mode::WithoutClaim))).await;

@@ -7,6 +7,7 @@ use lambda_once::{AfterUnknown, ErrorKind, Failure, Interruption, Outcome, Verdi
 use super::{DEBIT, Database, KEY, MODES, Mode, World, build, engine, on_each_database};
 use crate::support::assert_outcome;
 
+// Tests P19.
 async fn writes_and_outcome_are_committed_together<D: Database>() {
     for mode in MODES {
         let world = World::<D>::new().await;
@@ -21,6 +22,7 @@ async fn writes_and_outcome_are_committed_together<D: Database>() {
     }
 }
 
+// Tests P19.
 async fn a_failure_leaves_no_writes_and_frees_the_key<D: Database>() {
     for mode in MODES {
         let world = World::<D>::new().await;
@@ -127,6 +129,7 @@ async fn a_refused_commit_can_be_classified<D: Database>() {
     assert_eq!(world.rows().await, [""; 0]);
 }
 
+// Tests P19.
 async fn a_lost_lease_commits_nothing<D: Database>() {
     let world = World::<D>::new().await;
     let mut commit = world.proxy.on(D::settles).hold();
@@ -141,6 +144,7 @@ async fn a_lost_lease_commits_nothing<D: Database>() {
     assert_outcome!(outcome, Ok(Outcome::Replayed(id)) if rows == [id.clone()]);
 }
 
+// Tests P20.
 async fn nothing_is_committed_twice_under_refuse<D: Database>() {
     let world = World::<D>::new().await;
     let once = build(engine(&world.store, &world.clock).after_unknown(AfterUnknown::Refuse));

@@ -9,6 +9,7 @@ use crate::support::{cases, wire::Fault};
 /// The lost part of an exchange: the response to an applied request, or the request.
 const CUTS: [fn(Fault<'_>); 2] = [|fault| fault.drop_response(), |fault| fault.drop_request()];
 
+// Tests P20.
 async fn at_any_message_of_an_operation<D: Database>() {
     for mode in MODES {
         for cut in CUTS {
@@ -43,6 +44,7 @@ fn operations() -> usize {
 }
 
 /// Each operation is delivered twice concurrently until both deliveries are acknowledged. All leases end now and then.
+// Tests P20.
 async fn at_random_in_many_operations<D: Database>() {
     let world = World::<D>::new().await;
     world.proxy.on(|_| fastrand::u32(..20) == 0).times(usize::MAX).drop_response();

@@ -17,6 +17,7 @@ async fn a_commit_without_an_answer_is_found_to_be_applied<D: Database>() {
     assert_eq!(world.record().await.unwrap().status, Status::Completed);
 }
 
+// Tests S4.
 async fn a_commit_that_never_arrives_is_found_to_be_undone<D: Database>() {
     let world = World::<D>::new().await;
     world.proxy.on(D::commits).times(D::TRIES).drop_request();

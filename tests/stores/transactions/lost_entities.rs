@@ -21,6 +21,7 @@ fn holds_entity(request: &Request) -> bool {
 
 /// An operation that outlasts its lease loses its entity to the next one. No write of the slow operation is committed,
 /// whether the next one has completed or still runs.
+// Tests G3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operation_whose_entity_was_claimed_by_another_commits_nothing() {
     for completes in [true, false] {

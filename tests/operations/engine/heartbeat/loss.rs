@@ -45,6 +45,7 @@ async fn a_holder_whose_successor_runs_has_lost_its_lease_and_settles_nothing() 
     assert_eq!(world.calls(), [Call::Claim, Call::Settle], "nothing is settled");
 }
 
+// Tests S8.
 #[tokio::test(start_paused = true)]
 async fn a_holder_whose_successor_is_done_gives_that_result() {
     let world = World::new();

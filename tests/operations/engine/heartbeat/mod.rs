@@ -52,6 +52,7 @@ impl World {
     }
 }
 
+// Tests L5, P5.
 #[tokio::test(start_paused = true)]
 async fn work_of_five_leases_keeps_its_claim_beyond_its_records_expiry() {
     for settings in [|builder| builder, |builder: Builder| builder.retention(LEASE + MARGIN)] {
@@ -63,6 +64,7 @@ async fn work_of_five_leases_keeps_its_claim_beyond_its_records_expiry() {
     }
 }
 
+// Tests L5.
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_renewed_at_each_third_and_shorter_work_costs_no_call() {
     for (time, renewals) in [
