@@ -18,7 +18,7 @@ use lambda_once::{
 
 use crate::support::{
     future_clock,
-    stores::{Backend, Records, on_each_proxied_store},
+    stores::{Backend, Records, on_each_proxied_store, on_each_store},
     wire::{self, Proxy},
 };
 use delivery::{Delivery, End, Policy, Work, engine};
@@ -163,6 +163,7 @@ async fn kill_at_each_call(backend: Backend, work: Work, end: End, policy: Polic
 /// Everything that a successful operation can leave.
 const STAGES: [(Left, usize); 4] = [(Left::Nothing, 0), (Left::Claim, 0), (Left::Claim, 1), (Left::Result, 1)];
 
+// Tests C1, C6, C7, S1, L3, P10, P11, P12, P18.
 async fn an_operation_of_a_killed_process_takes_effect_by_its_policy(backend: Backend) {
     for policy in [Policy::Rerun, Policy::Refuse, Policy::Probe] {
         let seen = kill_at_each_call(backend, Work::Operation, End::Success, policy).await;
@@ -170,6 +171,7 @@ async fn an_operation_of_a_killed_process_takes_effect_by_its_policy(backend: Ba
     }
 }
 
+// Tests C4, S9.
 async fn an_operation_that_fails_in_a_killed_process_is_free_or_failed(backend: Backend) {
     let seen = kill_at_each_call(backend, Work::Operation, End::Transient, Policy::Rerun).await;
     assert_eq!(seen, BTreeSet::from([(Left::Nothing, 0), (Left::Claim, 0)]));
@@ -177,27 +179,32 @@ async fn an_operation_that_fails_in_a_killed_process_is_free_or_failed(backend: 
     assert_eq!(seen, BTreeSet::from([(Left::Nothing, 0), (Left::Claim, 0), (Left::Failure, 0)]));
 }
 
+// Tests C8, S9.
 async fn a_killed_takeover_is_taken_over(backend: Backend) {
     let seen = kill_at_each_call(backend, Work::TakingOver, End::Transient, Policy::Rerun).await;
     assert_eq!(seen, BTreeSet::from([(Left::LapsedClaim, 0), (Left::Claim, 0)]));
 }
 
+// Tests G2.
 async fn an_ordered_operation_of_a_killed_process_takes_effect_in_its_order(backend: Backend) {
     let seen = kill_at_each_call(backend, Work::Ordered, End::Success, Policy::Rerun).await;
     assert_eq!(seen, BTreeSet::from(STAGES));
 }
 
+// Tests B6.
 async fn each_message_of_a_killed_batch_takes_effect(backend: Backend) {
     let seen = kill_at_each_call(backend, Work::Batch, End::Success, Policy::Rerun).await;
     assert_eq!(seen, BTreeSet::from(STAGES));
 }
 
+// Tests L5.
 async fn a_killed_process_with_a_heartbeat_holds_its_claim_for_its_last_lease(backend: Backend) {
     let seen = kill_at_each_call(backend, Work::Renewed, End::Success, Policy::Rerun).await;
     assert_eq!(seen, BTreeSet::from(STAGES));
 }
 
 /// A transaction never leaves an effect without its result.
+// Tests P19, P20.
 async fn a_transaction_of_a_killed_process_takes_effect_once(backend: Backend) {
     for policy in [Policy::Rerun, Policy::Refuse] {
         let seen = kill_at_each_call(backend, Work::Transaction, End::Success, policy).await;
@@ -225,18 +232,8 @@ on_each_proxied_store!(
     a_killed_process_with_a_heartbeat_holds_its_claim_for_its_last_lease,
 );
 
-mod transactions {
-    use lambda_once::store::dynamodb::Calls;
-
-    use super::{Backend, a_transaction_of_a_killed_process_takes_effect_once};
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn dynamodb() {
-        a_transaction_of_a_killed_process_takes_effect_once(Backend::DynamoDb(Calls::Single)).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn postgres() {
-        a_transaction_of_a_killed_process_takes_effect_once(Backend::Postgres).await;
-    }
-}
+on_each_store!(
+    transactions_on_dynamodb, DynamoDb(lambda_once::store::dynamodb::Calls::Single);
+    a_transaction_of_a_killed_process_takes_effect_once
+);
+on_each_store!(transactions_on_postgres, Postgres; a_transaction_of_a_killed_process_takes_effect_once);
