@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
-use crate::time;
+use crate::{doctor::Severity, time};
 
 /// Shows, lists and repairs the records of lambda-once.
 ///
@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Settle(Settle),
     /// Removes the results and labels of operations that are done or have failed
     Redact(Change),
+    /// Finds misconfigurations of functions, queues and stores, and changes nothing
+    Doctor(Doctor),
     /// The table in DynamoDB
     #[command(subcommand)]
     Table(Table),
@@ -238,6 +240,74 @@ pub(crate) struct How {
     pub(crate) audit: Option<PathBuf>,
 }
 
+/// Without --stack and --function it checks the store alone. Options state what only the code of the functions contains.
+///
+/// Exit codes: 0 no findings; 5 findings; 1 something could not be read; 2 wrong usage or settings.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// The functions of this CloudFormation stack, with their queues, and the stores that their variables name
+    #[arg(long = "stack", value_name = "NAME")]
+    pub(crate) stacks: Vec<String>,
+    /// This function, by its name or ARN, likewise
+    #[arg(long = "function", value_name = "NAME")]
+    pub(crate) functions: Vec<String>,
+    /// The retention of outcomes
+    #[arg(long, value_name = "TIME", value_parser = time::parse, default_value = "15d")]
+    pub(crate) retention: Duration,
+    /// The longest time between the first send of a message and its redrive from the dead-letter queue
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    pub(crate) redrive_within: Option<Duration>,
+    /// The 99th percentile of a handler's duration: 800ms, 2s
+    #[arg(long, value_name = "TIME", value_parser = time::parse_precise)]
+    pub(crate) p99: Option<Duration>,
+    /// The handlers that run concurrently in a batch
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) concurrency: u32,
+    /// The reserve, if the functions set it: 500ms, 2s
+    #[arg(long, value_name = "TIME", value_parser = time::parse_precise)]
+    pub(crate) reserve: Option<Duration>,
+    /// The lease of operations without a deadline, if the functions have such
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    pub(crate) lease: Option<Duration>,
+    /// The home Region of a global table, if it is not in the function's variable HOME_REGION
+    #[arg(long, value_name = "REGION")]
+    pub(crate) home_region: Option<String>,
+    /// Only findings that are at least this severe
+    #[arg(long, value_enum, default_value_t = Severity::Note)]
+    pub(crate) severity: Severity,
+    #[command(flatten)]
+    pub(crate) format: Format,
+}
+
+/// The form of the output.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Format {
+    /// The form of the output
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = Output::Human)]
+    output: Output,
+    /// As --output jsonl
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+impl Format {
+    pub(crate) fn output(self) -> Output {
+        if self.json { Output::Jsonl } else { self.output }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// Text with reasons and fixes
+    Human,
+    /// One row each
+    Table,
+    /// One JSON object
+    Json,
+    /// One JSON object a line
+    Jsonl,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Table {
     /// Checks the key, TTL and the index for lists
@@ -294,6 +364,7 @@ mod tests {
             "lambda-once settle --operation charge --key 7 --failed declined",
             "lambda-once show --operation charge --key 7",
             "lambda-once show --hash aa --store dynamodb://t",
+            "lambda-once doctor --stack s --function f --function g --p99 800ms --output json",
         ] {
             assert!(is_accepted(accepted), "{accepted}");
         }
@@ -311,6 +382,8 @@ mod tests {
             "lambda-once show --hash aa --id bb",
             "lambda-once list --limit 0",
             "lambda-once release aa --rate 0",
+            "lambda-once doctor --concurrency 0",
+            "lambda-once doctor --json --output table",
         ] {
             assert!(!is_accepted(refused), "{refused}");
         }

@@ -149,7 +149,7 @@ async fn run(action: Action, which: Which, state: State, how: &How, settings: &S
         output::text(&format!("{table}would {} {}{}\n", action.name, counted(planned.len()), action.outcome))?;
         return Ok(ending);
     }
-    let mut audit = Audit::open(how.audit.as_deref(), settings.store.to_string())?;
+    let mut audit = Audit::open(how.audit.as_deref(), settings.store()?.to_string())?;
     if !how.yes && !is_confirmed(&table, &action, planned.len(), settings)? {
         eprintln!("nothing was changed");
         return Ok(Ending::Partly);
@@ -216,7 +216,7 @@ fn counted(count: usize) -> String {
 /// Asks for confirmation on the terminal.
 fn is_confirmed(table: &str, action: &Action, count: usize, settings: &Settings) -> Result<bool> {
     ensure!(io::stdin().is_terminal(), "there is no terminal to confirm on: give --yes, after a look at --dry-run");
-    eprint!("{table}{} {} in {}{}? [y/N] ", action.name, counted(count), settings.store, action.outcome);
+    eprint!("{table}{} {} in {}{}? [y/N] ", action.name, counted(count), settings.store()?, action.outcome);
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;

@@ -12,6 +12,8 @@ pub(crate) enum Ending {
     Done,
     /// Something was not done: no such record, changed meanwhile, or not applicable.
     Partly,
+    /// A check found something.
+    Findings,
 }
 
 impl From<Ending> for ExitCode {
@@ -19,6 +21,7 @@ impl From<Ending> for ExitCode {
         Self::from(match ending {
             Ending::Done => 0,
             Ending::Partly => 1,
+            Ending::Findings => 5,
         })
     }
 }

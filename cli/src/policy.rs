@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{args::Role, spec::Table, table::LISTING_INDEX};
+use crate::{args::Role, doctor::LISTING_INDEX, spec::Table};
 
 /// Actions for claims and settles, one key per request, and for amendments.
 const RECORDS: [&str; 3] = ["dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:GetItem"];
