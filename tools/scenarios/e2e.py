@@ -20,6 +20,7 @@ from tools.lib.common import (
     ROOT, Background, answers, exit_on_signals, free_port, install, must, path_with, say, wait_until,
 )
 from tools.scenarios import deployed
+from tools.servers.ministack import settings
 
 STACK = "lambda-once-e2e"
 WORK = ROOT / "target" / "e2e"
@@ -138,11 +139,7 @@ def main():
 
     say("starting MiniStack")
     log = WORK / "ministack.log"
-    # The two disabled listeners would be open to the network.
-    ministack = {
-        **env, "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "TMPDIR": str(WORK / "tmp"),
-        "IOT_MTLS_ENABLED": "0", "SFTP_ENABLED": "0",
-    }
+    ministack = {**env, **settings(port), "TMPDIR": str(WORK / "tmp")}
     check = deployed.Checks()
     with open(log, "w") as output:
         with Background(["ministack"], cwd=WORK, env=ministack, stdout=output, stderr=subprocess.STDOUT) as process:
