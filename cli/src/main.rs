@@ -6,11 +6,14 @@ mod args;
 mod audit;
 mod aws;
 mod change;
+mod confirm;
+mod dlq;
 mod doctor;
 mod explain;
 mod id;
 mod list;
 mod output;
+mod pace;
 mod policy;
 mod result;
 mod select;
@@ -36,16 +39,16 @@ use settings::Settings;
 
 /// Wrong usage or settings, or the store could not be reached. clap uses the same code for wrong usage.
 const FAILED: u8 = 2;
-/// A check could not be made. Its exit codes are those of linters.
-const CHECK_FAILED: u8 = 1;
+/// The commands that read from AWS tell this from wrong usage.
+const NOT_REACHED: u8 = 1;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let failed = if matches!(cli.command, Command::Doctor(_)) { CHECK_FAILED } else { FAILED };
+    let failed = if matches!(cli.command, Command::Doctor(_) | Command::Dlq(_)) { NOT_REACHED } else { FAILED };
     let is_store_given = cli.options.store.is_some();
     let ended = match Settings::load(cli.options) {
-        Ok(settings) => run(cli.command, &settings, is_store_given).await.map_err(|error| (error, failed)),
+        Ok(settings) => run(cli.command, settings, is_store_given).await.map_err(|error| (error, failed)),
         Err(error) => Err((error, FAILED)),
     };
     ended.map_or_else(
@@ -57,15 +60,16 @@ async fn main() -> ExitCode {
     )
 }
 
-async fn run(command: Command, settings: &Settings, is_store_given: bool) -> Result<Ending> {
+async fn run(command: Command, settings: Settings, is_store_given: bool) -> Result<Ending> {
     match command {
-        Command::Show(show) => show::run(show, settings).await,
-        Command::List(list) => list::run(list, settings).await,
-        Command::Release(change) => change::release(change, settings).await,
-        Command::Forget(forget) => change::forget(forget, settings).await,
-        Command::Settle(settle) => change::settle(settle, settings).await,
-        Command::Redact(change) => change::redact(change, settings).await,
-        Command::Doctor(doctor) => doctor::run(doctor, settings, is_store_given).await,
-        Command::Table(table) => table::run(table, settings).await,
+        Command::Show(show) => show::run(show, &settings).await,
+        Command::List(list) => list::run(list, &settings).await,
+        Command::Release(change) => change::release(change, &settings).await,
+        Command::Forget(forget) => change::forget(forget, &settings).await,
+        Command::Settle(settle) => change::settle(settle, &settings).await,
+        Command::Redact(change) => change::redact(change, &settings).await,
+        Command::Doctor(doctor) => doctor::run(doctor, &settings, is_store_given).await,
+        Command::Dlq(command) => dlq::run(command, settings, is_store_given).await,
+        Command::Table(table) => table::run(table, &settings).await,
     }
 }

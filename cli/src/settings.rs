@@ -1,6 +1,6 @@
 //! Settings from the command line, from a file, and from the environment, in this order of precedence.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -69,6 +69,26 @@ impl Settings {
             margin: options.margin.or(margin).unwrap_or(Duration::from_secs(1)),
             is_read_only: options.read_only || file.read_only || variable(READ_ONLY_VARIABLE).is_some_and(is_set),
         })
+    }
+
+    /// Returns the settings for the records of a function, with the store that its variables name, unless the command line has given
+    /// one. Its name is the default of the scope.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Spec::parse`].
+    pub(crate) fn of_function(
+        mut self,
+        name: &str,
+        variables: &BTreeMap<String, String>,
+        is_store_given: bool,
+    ) -> Result<Self> {
+        let named = |name: &str| variables.get(name).cloned();
+        if !is_store_given && !stores(named)?.is_empty() {
+            self.store = only_store(named)?;
+        }
+        self.scope = self.scope.or_else(|| Some(name.to_owned()));
+        Ok(self)
     }
 
     /// Returns the store.

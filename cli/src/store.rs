@@ -48,6 +48,15 @@ pub(crate) async fn open(settings: &Settings) -> Result<Arc<dyn Records>> {
     })
 }
 
+/// Opens the store, or returns `None` if the settings name none.
+///
+/// # Errors
+///
+/// As of [`open`].
+pub(crate) async fn open_if_known(settings: &Settings) -> Result<Option<Arc<dyn Records>>> {
+    if settings.store().is_err() { Ok(None) } else { open(settings).await.map(Some) }
+}
+
 /// The client for a table.
 pub(crate) async fn client(table: &Table) -> Client {
     let mut config = Builder::from(&aws::config().await).timeout_config(aws::timeouts());
@@ -156,7 +165,15 @@ async fn readings(settings: &Settings, operation: &str, text: &str) -> Result<Ve
 }
 
 /// The hash of a key, as the function computes it.
-async fn hash<K: Serialize + Sync + ?Sized>(settings: &Settings, operation: &str, key: &K) -> Result<KeyHash> {
+///
+/// # Errors
+///
+/// Returns an error without a scope, or for a key that is missing.
+pub(crate) async fn hash<K: Serialize + Sync + ?Sized>(
+    settings: &Settings,
+    operation: &str,
+    key: &K,
+) -> Result<KeyHash> {
     let mut builder = Idempotency::builder(MemoryStore::new()).scope(settings.scope()?.to_owned()).disabled(false);
     if let Some(name) = &settings.name {
         builder = builder.named(name.clone());

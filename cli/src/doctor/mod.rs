@@ -12,6 +12,8 @@ mod tests;
 
 use anyhow::Result;
 
+pub(crate) use collect::Account;
+pub(crate) use facts::{DeadLetters, Source};
 pub(crate) use finding::Severity;
 pub(crate) use rules::LISTING_INDEX;
 

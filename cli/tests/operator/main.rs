@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
 mod changes;
+mod dlq;
 mod doctor;
 mod guards;
 mod reading;
