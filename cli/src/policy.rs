@@ -9,6 +9,9 @@ const RECORDS: [&str; 3] = ["dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynam
 /// Actions for requests with several keys.
 const BATCHES: [&str; 4] =
     ["dynamodb:PartiQLInsert", "dynamodb:PartiQLSelect", "dynamodb:PartiQLUpdate", "dynamodb:PartiQLDelete"];
+/// Actions of a function.
+pub(crate) const FUNCTION: [&str; 7] =
+    [RECORDS[0], RECORDS[1], RECORDS[2], BATCHES[0], BATCHES[1], BATCHES[2], BATCHES[3]];
 const ORDERED: [&str; 2] = ["dynamodb:PutItem", "dynamodb:ConditionCheckItem"];
 const READS: [&str; 2] = ["dynamodb:GetItem", "dynamodb:PartiQLSelect"];
 const TABLE: [&str; 4] =
@@ -18,7 +21,7 @@ const TABLE: [&str; 4] =
 pub(crate) fn policy(role: Role, table: &Table, account: &str, ordered: bool) -> Value {
     let arn = format!("arn:aws:dynamodb:{}:{account}:table/{}", table.region.as_deref().unwrap_or("*"), table.name);
     let mut actions = match role {
-        Role::Function => [&RECORDS[..], &BATCHES].concat(),
+        Role::Function => FUNCTION.to_vec(),
         Role::Operator => [&RECORDS[..], &READS[1..], &TABLE].concat(),
         Role::Reader => [&READS[..], &TABLE].concat(),
     };

@@ -193,6 +193,18 @@ mod tests {
     }
 
     #[test]
+    fn a_function_names_its_store_and_its_scope() {
+        let variables = BTreeMap::from([("IDEMPOTENCY_TABLE".to_owned(), "of-function".to_owned())]);
+        let of = |file: &str, is_store_given| {
+            let settings = merged(Options::default(), file, &[("REDIS_URL", "redis://h")]).unwrap();
+            let settings = settings.of_function("f", &variables, is_store_given).unwrap();
+            (settings.store().unwrap().to_string(), settings.scope().unwrap().to_owned())
+        };
+        assert_eq!(of("store = 'dynamodb://from-file'", false), ("dynamodb://of-function".into(), "f".into()));
+        assert_eq!(of("store = 'dynamodb://given'\nscope = 's'", true), ("dynamodb://given".into(), "s".into()));
+    }
+
+    #[test]
     fn a_scope_is_never_guessed() {
         assert!(merged(Options::default(), "", &[("REDIS_URL", "redis://h")]).unwrap().scope().is_err());
     }

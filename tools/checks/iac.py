@@ -4,7 +4,7 @@
 * The Terraform module uses each variable that it declares, and its example sets no undeclared one.
 * Alarms and dashboards read metrics that the library or AWS emits.
 * template.yaml grants its functions no permission on the idempotency table that the policy lacks.
-* The operator's policy grants what `lambda-once table policy operator` prints, and writes nothing but records.
+* The operator's policy grants what `lambda-once table policy operator` prints, and writes nothing but records and messages.
 """
 
 import json
@@ -19,7 +19,10 @@ MODULE = IAC / "terraform"
 EMF = ROOT / "src/telemetry/emf.rs"
 POLICY = ROOT / "cli/src/policy.rs"
 # What an operator may change.
-WRITES = {"dynamodb:UpdateItem", "dynamodb:DeleteItem"}
+WRITES = {
+    "dynamodb:UpdateItem", "dynamodb:DeleteItem",
+    "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:SendMessage",
+}
 # https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-types.html
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
 OF_AWS = {"Invocations", "Errors", "Throttles", "ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesVisible"}

@@ -92,7 +92,7 @@ impl Target {
             [] => bail!("no dead-letter queue was found: give --queue"),
             _ => {
                 let urls: Vec<_> = found.iter().map(|(url, ..)| url.as_str()).collect();
-                bail!("there are several dead-letter queues; choose one by --queue: {}", urls.join(", "))
+                bail!("there are several dead-letter queues; choose by --function or --queue: {}", urls.join(", "))
             }
         }
     }

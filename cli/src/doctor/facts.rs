@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Function {
     pub(crate) name: String,
+    pub(crate) arn: String,
     pub(crate) timeout: Duration,
     pub(crate) role: String,
     pub(crate) variables: BTreeMap<String, String>,

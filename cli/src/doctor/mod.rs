@@ -24,6 +24,7 @@ use self::{
 use crate::{
     args::{self, Doctor},
     output::{self, Ending},
+    policy,
     settings::{self, Settings},
     spec::{self, Spec},
     store,
@@ -31,6 +32,7 @@ use crate::{
 
 /// The variable in which the function of docs/dynamodb.md finds its home Region.
 const HOME_REGION: &str = "HOME_REGION";
+const TABLE: &str = "IDEMPOTENCY_TABLE";
 const REDIS_PREFIX: &str = "once:";
 
 /// Checks functions with their queues and stores, or a store alone.
@@ -99,13 +101,21 @@ async fn functions(doctor: &Doctor) -> Result<Vec<Function>> {
 /// The permissions of a role follow from all its policies, their conditions, boundaries and the account's policies. AWS evaluates
 /// them, and this tool does not.
 fn skip_permissions(function: &Function, report: &mut Report) {
+    let Some(table) = function.variables.get(TABLE) else { return };
+    let place: Vec<_> = function.arn.split(':').collect();
+    let arn = match place[..] {
+        ["arn", partition, "lambda", region, account, ..] => {
+            format!("arn:{partition}:dynamodb:{region}:{account}:table/{table}")
+        }
+        _ => format!("the ARN of {table}"),
+    };
+    let actions = policy::FUNCTION.join(" ");
     report.skip(
         &format!("function {}", function.name),
-        "the permissions of its role",
+        "the permissions of its role on the table",
         format!(
-            "AWS evaluates them: aws iam simulate-principal-policy --policy-source-arn {} --action-names dynamodb:UpdateItem \
-             dynamodb:DeleteItem dynamodb:GetItem dynamodb:PartiQLInsert dynamodb:PartiQLSelect dynamodb:PartiQLUpdate \
-             dynamodb:PartiQLDelete --resource-arns ARN_OF_THE_TABLE",
+            "AWS evaluates them: aws iam simulate-principal-policy --policy-source-arn {} --action-names {actions} \
+             --resource-arns {arn}",
             function.role
         ),
     );

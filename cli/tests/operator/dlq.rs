@@ -11,7 +11,10 @@ use self::{
     proxy::{Fate, Proxy},
     queues::{Queues, body},
 };
-use crate::support::{ended, file, objects};
+use crate::{
+    doctor::aws::Deployment,
+    support::{ended, file, objects, unique_name},
+};
 
 /// The ids of the orders in these messages.
 fn orders(messages: &[queues::Received]) -> Vec<String> {
@@ -271,6 +274,26 @@ async fn the_source_queue_is_the_default() {
         ended(queues.command(&["redrive", "--yes"], Some(&proxy.url))).await.assert_code(code);
     }
     assert_eq!(orders(&queues.drain(&queues.source).await), ["1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_function_names_its_queues() {
+    let queues = Queues::new("").await;
+    let stack = unique_name();
+    let deployment = Deployment::new("", &stack).await;
+    for _ in 0..2 {
+        let request = queues.client.send_message().queue_url(&deployment.dead_letters_url);
+        request.message_body(body("1")).send().await.unwrap();
+    }
+    for of in [["--function", &deployment.name], ["--stack", &stack]] {
+        let redrive = ["dlq", "redrive", "--selector", "/order_id", "--limit", "1", "--yes"];
+        let command = queues.plain_command(&[&redrive[..], &of].concat(), None);
+        assert_eq!(ended(command).await.assert_code(0).out, "redrive: 1 moved\n");
+    }
+    assert_eq!(queues.count(&deployment.dead_letters_url).await, (0, 0));
+    assert_eq!(orders(&queues.drain(&deployment.queue_url).await), ["1", "1"]);
+    let list = ["dlq", "list", "--selector", "/order_id", "--function", "none"];
+    ended(queues.plain_command(&list, None)).await.assert_code(1);
 }
 
 #[cfg(unix)]

@@ -1,6 +1,6 @@
 //! `doctor` on real servers: a good one, then each fault that can be planted in it.
 
-mod aws;
+pub(crate) mod aws;
 mod dynamodb;
 mod postgres;
 mod redis;

@@ -67,6 +67,7 @@ impl Account {
         let variables = found.environment.and_then(|environment| environment.variables).unwrap_or_default();
         let mut function = Function {
             name: found.function_name.unwrap_or_else(|| name.to_owned()),
+            arn: found.function_arn.unwrap_or_default(),
             timeout: seconds(found.timeout),
             role: found.role.unwrap_or_default(),
             variables: variables.into_iter().collect(),

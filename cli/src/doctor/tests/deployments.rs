@@ -33,6 +33,7 @@ fn good_queue() -> Queue {
 fn good_function(queue: Queue) -> Function {
     Function {
         name: "orders".into(),
+        arn: "arn:aws:lambda:eu-central-1:1:function:orders".into(),
         timeout: 30 * SECOND,
         role: "arn:aws:iam::1:role/orders".into(),
         variables: [("IDEMPOTENCY_TABLE".to_owned(), "idempotency".to_owned())].into(),

@@ -12,13 +12,14 @@ use crate::support::{on_ministack, server, tool, unique_name};
 const ROLE: &str = "arn:aws:iam::000000000000:role/orders";
 /// A ZIP file without entries.
 const EMPTY_ZIP: [u8; 22] = [b'P', b'K', 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-const UNCHECKED: [&str; 2] = ["batch size × p99 ÷ concurrency < timeout − reserve", "the permissions of its role"];
+const UNCHECKED: [&str; 2] =
+    ["batch size × p99 ÷ concurrency < timeout − reserve", "the permissions of its role on the table"];
 
 /// A function with a queue, whose mapping is disabled.
-struct Deployment {
-    name: String,
-    queue_url: String,
-    dead_letters_url: String,
+pub(crate) struct Deployment {
+    pub(crate) name: String,
+    pub(crate) queue_url: String,
+    pub(crate) dead_letters_url: String,
     mapping: String,
     queues: aws_sdk_sqs::Client,
     functions: aws_sdk_lambda::Client,
@@ -26,7 +27,7 @@ struct Deployment {
 
 impl Deployment {
     /// As in template.yaml.
-    async fn new(suffix: &str, stack: &str) -> Self {
+    pub(crate) async fn new(suffix: &str, stack: &str) -> Self {
         let config = on_ministack().await;
         let (queues, functions) = (aws_sdk_sqs::Client::new(&config), aws_sdk_lambda::Client::new(&config));
         let name = unique_name();
@@ -109,6 +110,9 @@ async fn a_function_is_checked_with_its_queue_and_its_store() {
         // The variable of the function names the store.
         report.assert(&["table-missing"], &UNCHECKED);
         assert_eq!(report.findings[0]["resource"], format!("table {}", deployment.name));
+        let arn = format!("--resource-arns arn:aws:dynamodb:us-east-1:000000000000:table/{}", deployment.name);
+        assert!(report.ended.out.contains(&format!("--policy-source-arn {ROLE} ")), "{report:#?}");
+        assert!(report.ended.out.contains(&arn), "{report:#?}");
         let fits = deployment.check(&["--function", &deployment.name, "--p99", "800ms"]).await;
         fits.assert(&["table-missing"], &UNCHECKED[1..]);
     }
