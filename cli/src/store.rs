@@ -69,7 +69,16 @@ pub(crate) async fn client(table: &Table) -> Client {
     Client::from_conf(config.build())
 }
 
-fn redis_store(url: &str, (is_cluster, has_index): (bool, bool), prefix: Option<String>) -> Result<RedisStore> {
+/// Builds the store of Redis at a URL.
+///
+/// # Errors
+///
+/// Returns an error for settings that cannot be used.
+pub(crate) fn redis_store(
+    url: &str,
+    (is_cluster, has_index): (bool, bool),
+    prefix: Option<String>,
+) -> Result<RedisStore> {
     let config = if is_cluster { redis::Config::cluster([url]) } else { redis::Config::new(url) };
     let config = config.listing_index(has_index).connect_timeout(ATTEMPT_TIMEOUT).response_timeout(ATTEMPT_TIMEOUT);
     Ok(match prefix {

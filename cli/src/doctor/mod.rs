@@ -159,6 +159,8 @@ async fn check_store(
         Spec::DynamoDb(table) => rules::table(&collect::table(table, home_region).await?, report),
         Spec::Redis { url, is_cluster, has_index } => {
             let prefix = settings.prefix.as_deref().unwrap_or(REDIS_PREFIX);
+            // Its settings are checked, and the cryptography of TLS is installed.
+            store::redis_store(url, (*is_cluster, *has_index), settings.prefix.clone())?;
             let as_cluster = (origin == Origin::Given).then_some(*is_cluster);
             let found = collect::redis(url, store.to_string(), prefix, *has_index, as_cluster).await?;
             rules::redis(&found, report);

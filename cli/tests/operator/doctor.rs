@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Ended, ended, tool};
+use crate::support::{Ended, ended, server, tool};
 
 /// Runs `doctor` with these arguments.
 async fn doctor(arguments: &[&str]) -> Report {
@@ -56,9 +56,14 @@ impl Report {
 
 #[tokio::test]
 async fn an_unreachable_store_is_an_error() {
-    for store in
-        ["redis://127.0.0.1:1", "postgres://127.0.0.1:1/d", "dynamodb://t?region=us-east-1&endpoint=http://127.0.0.1:1"]
-    {
+    let without_tls = server("REDIS_URL").replace("redis://", "rediss://");
+    for store in [
+        "redis://127.0.0.1:1",
+        &without_tls,
+        "postgres://127.0.0.1:1/d",
+        &format!("{}?sslmode=require", server("POSTGRES_URL")),
+        "dynamodb://t?region=us-east-1&endpoint=http://127.0.0.1:1",
+    ] {
         let mut command = tool();
         command.args(["doctor", "--store", store]);
         let failed = ended(command).await.assert_code(1);

@@ -136,6 +136,18 @@ async fn the_functions_of_a_stack_are_found() {
 }
 
 #[tokio::test]
+async fn a_store_out_of_reach_is_not_checked() {
+    let deployment = Deployment::new("", "none").await;
+    let update = deployment.functions.update_function_configuration().function_name(&deployment.name);
+    let variables = Environment::builder().variables("REDIS_URL", "redis://:secret@127.0.0.1:1").build();
+    update.environment(variables).send().await.unwrap();
+    let report = deployment.check(&["--function", &deployment.name]).await;
+    report.assert(&[], &[UNCHECKED[0], "the store"]);
+    assert!(report.ended.out.contains("no connection to redis://127.0.0.1:1"), "{report:#?}");
+    assert!(!report.ended.out.contains("secret"), "{report:#?}");
+}
+
+#[tokio::test]
 async fn each_fault_of_a_deployment_is_found() {
     let deployment = Deployment::new("", "none").await;
     assert_eq!(deployment.codes().await, [""; 0]);
