@@ -9,6 +9,7 @@ use lambda_once::{clock::Timestamp, record::KeyHash};
 const ORIGINAL_ID: &str = "lambda-once.message-id";
 const REASON: &str = "lambda-once.reason";
 const KEY: &str = "lambda-once.key";
+const ENCODING: &str = "lambda-once.encoding";
 
 /// A received message.
 #[derive(Clone, Debug, Default)]
@@ -50,6 +51,11 @@ impl Message {
     /// Returns the reason that `SqsDeadLetters` has added.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.text(REASON)
+    }
+
+    /// Returns whether its body is not the original one, which SQS does not accept.
+    pub(crate) fn is_encoded(&self) -> bool {
+        self.text(ENCODING).is_some()
     }
 
     /// Returns the hash that `SqsDeadLetters` has added.

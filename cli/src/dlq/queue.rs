@@ -42,6 +42,12 @@ impl Queue {
         self.url.ends_with(FIFO)
     }
 
+    /// Returns whether both are one queue, whatever the name of its host.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let path = |url: &str| url.rsplitn(3, '/').take(2).map(str::to_owned).collect::<Vec<_>>();
+        path(&self.url) == path(&other.url)
+    }
+
     /// Receives up to ten messages, which are then invisible to others for this time.
     pub(crate) async fn receive(&self, hold: Duration) -> Result<Vec<Message>> {
         let request = self.client.receive_message().queue_url(&self.url).max_number_of_messages(BATCH as i32);

@@ -5,9 +5,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::{examine::Examined, message::Message, queue::Queue};
+
+/// The number of receives in a row with nothing new.
+const MAX_REPEATS: usize = 100;
 
 /// A pass over a queue.
 pub(crate) struct Reader<'a> {
@@ -26,16 +29,28 @@ impl<'a> Reader<'a> {
     }
 
     /// Receives messages that were not received before. Returns none at the end of the queue.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of SQS, or an error if messages reappear sooner than the queue is read.
     pub(crate) async fn next(&mut self) -> Result<Vec<Message>> {
-        let received = self.queue.receive(self.hold).await?;
-        let mut new = Vec::with_capacity(received.len());
-        for message in received {
-            self.held.insert(message.id.clone(), message.receipt.clone());
-            if self.seen.insert(message.id.clone()) {
-                new.push(message);
+        for _ in 0..MAX_REPEATS {
+            let received = self.queue.receive(self.hold).await?;
+            if received.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut new = Vec::with_capacity(received.len());
+            for message in received {
+                self.held.insert(message.id.clone(), message.receipt.clone());
+                if self.seen.insert(message.id.clone()) {
+                    new.push(message);
+                }
+            }
+            if !new.is_empty() {
+                return Ok(new);
             }
         }
-        Ok(new)
+        bail!("messages reappear before the queue has been read: raise --hold")
     }
 
     /// Keeps a message in the queue, and in a FIFO queue the later ones of its group.

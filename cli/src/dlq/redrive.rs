@@ -40,13 +40,15 @@ struct Made {
     copied: usize,
     failed: usize,
     refused: usize,
+    /// Moved, and dead-lettered again.
+    returned: usize,
     /// Why it ended before the queue did.
     stopped: Option<&'static str>,
 }
 
 impl Made {
     fn ending(&self) -> Ending {
-        match (self.moved, self.copied + self.failed + self.refused) {
+        match (self.moved, self.copied + self.failed + self.refused + self.returned) {
             (_, 1..) => Ending::Incomplete,
             _ if self.stopped.is_some() => Ending::Incomplete,
             (0, 0) => Ending::Nothing,
@@ -58,9 +60,12 @@ impl Made {
 impl fmt::Display for Made {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{ACTION}: {} moved", self.moved)?;
-        for (count, what) in
-            [(self.copied, "sent, but not deleted"), (self.failed, "failed"), (self.refused, "refused")]
-        {
+        for (count, what) in [
+            (self.copied, "sent, but not deleted"),
+            (self.failed, "failed"),
+            (self.refused, "refused"),
+            (self.returned, "dead-lettered again, and left"),
+        ] {
             if count > 0 {
                 write!(f, ", {count} {what}")?;
             }
@@ -87,7 +92,7 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
         target.settings.check_changes()?;
     }
     let to = destination(&redrive, target).await?;
-    ensure!(to.url != target.queue.url, "the destination is the dead-letter queue itself");
+    ensure!(!to.is_same(&target.queue), "the destination is the dead-letter queue itself");
     ensure!(
         to.is_fifo() == target.queue.is_fifo(),
         "one of {} and {} is a FIFO queue, and the other is not",
@@ -102,9 +107,9 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
             return Ok(Ending::Nothing);
         }
         let table = table(survey.messages.iter(), false, SystemClock.now());
-        let refused = survey.messages.iter().filter(|message| !is_allowed(message, &redrive)).count();
-        let count = survey.messages.len() - refused;
-        let refused = if refused == 0 { String::new() } else { format!(", {refused} refused: {UNPROTECTED}") };
+        let refusals: Vec<_> = survey.messages.iter().filter_map(|message| refusal(message, &redrive)).collect();
+        let count = survey.messages.len() - refusals.len();
+        let refused = refusals.first().map_or(String::new(), |why| format!(", {} refused: {why}", refusals.len()));
         let question = format!("{ACTION} {count} of {} to {}{refused}", target.queue.url, to.url);
         if redrive.how.dry_run || !has_terminal() {
             output::text(&format!("{table}would {question}\n"))?;
@@ -121,7 +126,8 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
     }
     let store = target.settings.store().ok().map(ToString::to_string);
     let audit = Audit::open(redrive.how.audit.as_deref(), store)?;
-    let mut mover = Mover { redrive: &redrive, from: &target.queue, to: &to, audit, made: Made::default() };
+    let mut mover =
+        Mover { redrive: &redrive, from: &target.queue, to: &to, audit, made: Made::default(), sent: HashSet::new() };
     let mut reader = Reader::new(&target.queue, redrive.dlq.hold);
     let moved = mover.move_all(target, &mut reader).await;
     // Also after an error, or nobody sees them for minutes.
@@ -153,8 +159,17 @@ async fn destination(redrive: &DlqRedrive, target: &Target) -> Result<Queue> {
 const UNPROTECTED: &str = "its key is the message id, or is not known, and a redriven message has a new id, so that the effect could repeat: give \
      --selector or --unprotected";
 
-fn is_allowed(examined: &Examined, redrive: &DlqRedrive) -> bool {
-    examined.is_protected || redrive.unprotected
+const ENCODED: &str = "its body is in base64, because SQS does not accept the original one";
+
+/// Returns why a message is not moved.
+fn refusal(examined: &Examined, redrive: &DlqRedrive) -> Option<&'static str> {
+    if examined.message.is_encoded() {
+        Some(ENCODED)
+    } else if examined.is_protected || redrive.unprotected {
+        None
+    } else {
+        Some(UNPROTECTED)
+    }
 }
 
 struct Mover<'a> {
@@ -163,6 +178,8 @@ struct Mover<'a> {
     to: &'a Queue,
     audit: Audit,
     made: Made,
+    /// The ids of the messages that were sent. One that fails again must not be moved for ever.
+    sent: HashSet<String>,
 }
 
 impl Mover<'_> {
@@ -191,10 +208,13 @@ impl Mover<'_> {
                     || !is_selected(&examined, &self.redrive.filter, now)
                 {
                     reader.keep(&examined.message);
-                } else if !is_allowed(&examined, self.redrive) {
+                } else if self.has_returned(&examined.message) {
+                    reader.keep(&examined.message);
+                    self.made.returned += 1;
+                } else if let Some(why) = refusal(&examined, self.redrive) {
                     reader.keep(&examined.message);
                     self.made.refused += 1;
-                    warn(&examined, UNPROTECTED);
+                    warn(&examined, why);
                 } else {
                     chosen.push(examined);
                 }
@@ -227,6 +247,10 @@ impl Mover<'_> {
         Ok(())
     }
 
+    fn has_returned(&self, message: &Message) -> bool {
+        self.sent.contains(&message.id) || self.sent.contains(message.original_id())
+    }
+
     /// Sends the messages, and then deletes those that SQS has accepted.
     async fn move_batch(&mut self, batch: &[Examined], reader: &mut Reader<'_>) -> Result<()> {
         let messages: Vec<&Message> = batch.iter().map(|examined| &examined.message).collect();
@@ -235,6 +259,7 @@ impl Mover<'_> {
             messages.iter().zip(&sent).filter(|(_, sent)| sent.is_ok()).map(|(message, _)| *message).collect();
         let mut deleted = if accepted.is_empty() { Vec::new() } else { self.from.delete(&accepted).await }.into_iter();
         let mut unwritten = None;
+        self.sent.extend(sent.iter().flatten().cloned());
         for (examined, sent) in batch.iter().zip(sent) {
             let (outcome, error, sent) = match sent {
                 Ok(id) => match deleted.next().unwrap_or_else(|| Err("it was not deleted".to_owned())) {

@@ -276,6 +276,30 @@ async fn the_source_queue_is_the_default() {
     assert_eq!(orders(&queues.drain(&queues.source).await), ["1"]);
 }
 
+/// The function dead-letters it again while the tool, which moves one message a second, is at work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_fails_again_is_moved_once() {
+    let queues = Queues::new("").await;
+    for order in 0..6 {
+        queues.dead_letter(&order.to_string(), &[]).await;
+    }
+    queues.dead_letter("6", &[("lambda-once.encoding", "base64")]).await;
+    let audit = file();
+    let redrive = ["redrive", "--to", &*queues.source, "--yes", "--rate", "1", "--audit", audit.to_str().unwrap()];
+    let tool = tokio::spawn(ended(queues.command(&redrive, None)));
+    let first = loop {
+        match objects(&std::fs::read_to_string(&audit).unwrap_or_default()).first() {
+            Some(line) => break line["sent"].as_str().unwrap().to_owned(),
+            None => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+        }
+    };
+    queues.dead_letter("0", &[("lambda-once.message-id", &first)]).await;
+    let ended = tool.await.unwrap().assert_code(4);
+    std::fs::remove_file(&audit).unwrap();
+    assert_eq!(ended.out, "redrive: 6 moved, 1 refused, 1 dead-lettered again, and left\n");
+    assert_eq!(queues.count(&queues.dead).await, (2, 0));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_function_names_its_queues() {
     let queues = Queues::new("").await;

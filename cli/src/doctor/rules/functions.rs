@@ -10,6 +10,9 @@ use super::{
 /// The variables that name a store.
 const STORES: [&str; 3] = ["IDEMPOTENCY_TABLE", "REDIS_URL", "POSTGRES_URL"];
 
+/// The parts of the ARN of a function without an alias or a version.
+const UNQUALIFIED_PARTS: usize = 7;
+
 /// Checks a function, its mappings and their queues.
 pub(crate) fn function(function: &Function, stated: &Stated, report: &mut Report) {
     let resource = format!("function {}", function.name);
@@ -42,6 +45,15 @@ pub(crate) fn function(function: &Function, stated: &Stated, report: &mut Report
                 function.timeout.as_secs()
             ),
             format!("`.deadline(&context)` on such operations, or `.lease(Duration::from_secs({}))`", function.timeout.as_secs()),
+        );
+    }
+    // arn:aws:lambda:REGION:ACCOUNT:function:NAME
+    let is_qualified = function.arn.split(':').count() > UNQUALIFIED_PARTS;
+    if function.mappings.is_empty() && !is_qualified {
+        report.skip(
+            &resource,
+            "event source mappings",
+            "the function has none; those of an alias or a version belong to --function NAME:ALIAS",
         );
     }
     for mapping in &function.mappings {

@@ -293,6 +293,18 @@ fn a_source_has_no_rules() {
 }
 
 #[test]
+fn a_function_without_mappings_may_have_them_at_an_alias() {
+    let report = with_function(|function| function.mappings.clear());
+    assert_eq!((report.findings.len(), report.not_checked.len()), (0, 1), "{report:#?}");
+    assert!(report.not_checked[0].why.contains("--function NAME:ALIAS"), "{report:#?}");
+    let of_alias = with_function(|function| {
+        function.mappings.clear();
+        function.arn.push_str(":live");
+    });
+    assert_eq!(of_alias, Report::default());
+}
+
+#[test]
 fn the_table_is_missing() {
     let table = Table { name: "t".into(), ..Table::default() };
     let mut report = Report::default();
