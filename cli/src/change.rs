@@ -149,7 +149,7 @@ async fn run(action: Action, which: Which, state: State, how: &How, settings: &S
     }
     let mut audit = Audit::open(how.audit.as_deref(), Some(settings.store()?.to_string()))?;
     let question = format!("{} {} in {}{}", action.name, counted(planned.len()), settings.store()?, action.outcome);
-    if !how.yes && !is_confirmed(&table, &question)? {
+    if !how.yes && !is_confirmed(&table, &question).await? {
         eprintln!("nothing was changed");
         return Ok(Ending::Partly);
     }

@@ -8,7 +8,8 @@ mod redrive;
 mod selector;
 
 use anyhow::{Context, Result, bail};
-use lambda_once::clock::{Clock, SystemClock};
+use clap::ValueEnum;
+use lambda_once::clock::{Clock, SystemClock, Timestamp};
 
 pub(crate) use selector::Selector;
 
@@ -127,15 +128,15 @@ async fn list(list: args::DlqList, target: &Target) -> Result<Ending> {
     if target.queue.is_fifo() {
         eprintln!("a FIFO queue shows at most the first ten messages of each group");
     }
-    Ok(if survey.messages.is_empty() { Ending::Nothing } else { Ending::Done })
+    Ok(match survey.messages.len() {
+        _ if survey.is_interrupted => Ending::Incomplete,
+        0 => Ending::Nothing,
+        _ => Ending::Done,
+    })
 }
 
 /// Returns a table of messages, with a heading.
-fn table<'a>(
-    messages: impl Iterator<Item = &'a Examined>,
-    with_failure: bool,
-    now: lambda_once::clock::Timestamp,
-) -> String {
+fn table<'a>(messages: impl Iterator<Item = &'a Examined>, with_failure: bool, now: Timestamp) -> String {
     let heading = ["STATE", "OPERATION", "KEY", "AGE", "RECEIVES", "MESSAGE", "A REDRIVE"].map(str::to_owned);
     let rows: Vec<_> = std::iter::once(heading)
         .chain(messages.map(|message| message.row(with_failure, now).map(|cell| plain(&cell))))
@@ -147,6 +148,7 @@ fn table<'a>(
 struct Survey {
     messages: Vec<Examined>,
     is_cut: bool,
+    is_interrupted: bool,
 }
 
 /// Reads the queue, and leaves all messages in it, visible again.
@@ -156,40 +158,43 @@ async fn survey(dlq: &Dlq, filter: &DlqFilter, target: &Target, default_limit: O
     let read = read(dlq, filter, target, limit, &mut reader).await;
     // Also after an error, or nobody sees them for minutes.
     let finished = reader.finish().await;
-    let mut messages = read?;
+    let survey = read?;
     finished?;
-    let is_cut = messages.len() >= limit;
-    messages.truncate(limit);
-    Ok(Survey { messages, is_cut })
+    Ok(survey)
 }
 
-async fn read(
-    dlq: &Dlq,
-    filter: &DlqFilter,
-    target: &Target,
-    limit: usize,
-    reader: &mut Reader<'_>,
-) -> Result<Vec<Examined>> {
+async fn read(dlq: &Dlq, filter: &DlqFilter, target: &Target, limit: usize, reader: &mut Reader<'_>) -> Result<Survey> {
     let store = store::open_if_known(&target.settings).await?;
     let examiner = Examiner::new(dlq, &target.settings, store.as_deref());
     let mut pace = Pace::new(READS_PER_SECOND);
-    let mut selected = Vec::new();
-    while selected.len() < limit && pace.wait().await {
+    let (mut messages, mut is_interrupted) = (Vec::new(), false);
+    while messages.len() < limit {
+        if !pace.wait().await {
+            is_interrupted = true;
+            break;
+        }
         let received = reader.next().await?;
         if received.is_empty() {
             break;
         }
         let now = SystemClock.now();
         let examined = examiner.examine(received).await?;
-        selected.extend(examined.into_iter().filter(|message| is_selected(message, filter, now)));
+        messages.extend(examined.into_iter().filter(|message| is_selected(message, filter, now)));
     }
-    Ok(selected)
+    let is_cut = messages.len() >= limit;
+    messages.truncate(limit);
+    Ok(Survey { messages, is_cut, is_interrupted })
 }
 
-fn is_selected(examined: &Examined, filter: &DlqFilter, now: lambda_once::clock::Timestamp) -> bool {
-    (filter.states.is_empty() || filter.states.iter().any(|state| state.as_str() == examined.state()))
+fn is_selected(examined: &Examined, filter: &DlqFilter, now: Timestamp) -> bool {
+    (filter.states.is_empty() || filter.states.iter().any(|state| is_named(*state, examined.state())))
         && (filter.reasons.is_empty()
             || examined.message.reason().is_some_and(|reason| filter.reasons.iter().any(|wanted| wanted == reason)))
         && filter.older_than.is_none_or(|age| examined.age(now) >= age)
         && filter.only_operation.as_deref().is_none_or(|operation| examined.operation_name() == Some(operation))
+}
+
+/// Returns whether the command line has this name for a state.
+fn is_named(state: args::DlqState, name: &str) -> bool {
+    state.to_possible_value().is_some_and(|value| value.get_name() == name)
 }

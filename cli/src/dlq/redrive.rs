@@ -102,6 +102,10 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
     let is_dry = redrive.how.dry_run || !redrive.how.yes;
     if is_dry {
         let survey = survey(&redrive.dlq, &redrive.filter, target, None).await?;
+        if survey.is_interrupted {
+            eprintln!("{INTERRUPTED}: nothing was moved");
+            return Ok(Ending::Incomplete);
+        }
         if survey.messages.is_empty() {
             eprintln!("nothing to {ACTION}");
             return Ok(Ending::Nothing);
@@ -119,7 +123,7 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
             return Ok(Ending::Done);
         }
         target.settings.check_changes()?;
-        if !is_confirmed(&table, &question)? {
+        if !is_confirmed(&table, &question).await? {
             eprintln!("nothing was moved");
             return Ok(Ending::Nothing);
         }

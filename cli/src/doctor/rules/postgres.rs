@@ -102,8 +102,7 @@ fn check_pooler(postgres: &Postgres, report: &mut Report) {
             Error,
             "postgres-statement-pooling",
             &postgres.place,
-            "The pooler is in statement mode, which refuses transactions: ordered operations, transactions of handlers and \
-             `migrate()` fail.",
+            "The pooler is in statement mode, which refuses transactions: ordered operations and transactions of handlers fail.",
             "pool_mode = transaction",
         ),
     }
