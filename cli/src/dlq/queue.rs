@@ -59,8 +59,9 @@ impl Queue {
         Ok(found.messages.unwrap_or_default().into_iter().map(Message::from).collect())
     }
 
-    /// Makes messages visible again.
+    /// Makes messages visible again. After an error it tries the others as well.
     pub(crate) async fn release(&self, receipts: &[String]) -> Result<()> {
+        let mut released = Ok(());
         for receipts in receipts.chunks(BATCH) {
             let entry = |(index, receipt): (usize, &String)| {
                 let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(index.to_string());
@@ -68,9 +69,9 @@ impl Queue {
             };
             let entries = receipts.iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>()?;
             let request = self.client.change_message_visibility_batch().queue_url(&self.url).set_entries(Some(entries));
-            request.send().await.map_err(aws::error)?;
+            released = released.and(request.send().await.map(|_| ()).map_err(aws::error));
         }
-        Ok(())
+        released
     }
 
     /// Sends messages with their bodies, attributes, groups and deduplication ids. Returns the new id of each, or why it was not

@@ -137,8 +137,8 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
     // Also after an error, or nobody sees them for minutes.
     let finished = reader.finish().await;
     moved?;
-    finished?;
     output::line(&mover.made.to_string())?;
+    finished?;
     Ok(mover.made.ending())
 }
 

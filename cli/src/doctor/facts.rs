@@ -112,7 +112,18 @@ pub(crate) struct Redis {
     pub(crate) denied: Result<Vec<String>, String>,
     /// Whether the store is configured as a cluster. `None` if the code of a function decides.
     pub(crate) as_cluster: Option<bool>,
-    pub(crate) is_serverless: bool,
+    pub(crate) service: Service,
+}
+
+/// The service that runs a server of Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Service {
+    #[default]
+    Own,
+    /// ElastiCache with nodes, or MemoryDB.
+    Nodes,
+    /// ElastiCache Serverless.
+    Serverless,
 }
 
 /// A server of PostgreSQL.

@@ -1,7 +1,7 @@
 //! Rules for a server of Redis or Valkey.
 
 use super::{
-    super::facts::Redis,
+    super::facts::{Redis, Service},
     Report,
     Severity::{Error, Warning},
 };
@@ -13,15 +13,24 @@ const OLDEST_VERSION: u32 = 7;
 pub(crate) fn redis(redis: &Redis, report: &mut Report) {
     let resource = &redis.place;
     let value = |name: &str| redis.info.get(name).map(String::as_str);
-    if redis.is_serverless {
-        report.skip(
+    match redis.service {
+        Service::Own => {
+            check_memory(redis, value("maxmemory_policy"), report);
+            check_persistence(redis, value("aof_enabled"), report);
+        }
+        Service::Nodes => {
+            check_memory(redis, value("maxmemory_policy"), report);
+            report.skip(
+                resource,
+                "persistence",
+                "the service decides: ElastiCache can lose the most recent writes in a failover, MemoryDB does not",
+            );
+        }
+        Service::Serverless => report.skip(
             resource,
             "eviction, persistence and the limit of data storage",
             "ElastiCache Serverless has no CONFIG: set no maximum for data storage, because it evicts records at that limit",
-        );
-    } else {
-        check_memory(redis, value("maxmemory_policy"), report);
-        check_persistence(redis, value("aof_enabled"), report);
+        ),
     }
     match value("redis_version") {
         Some(version) if version.split('.').next().and_then(|major| major.parse().ok()) < Some(OLDEST_VERSION) => {

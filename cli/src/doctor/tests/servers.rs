@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        facts::{Pooler, Postgres, PostgresTable, Redis},
+        facts::{Pooler, Postgres, PostgresTable, Redis, Service},
         finding::{Report, Severity},
         rules,
     },
@@ -23,7 +23,7 @@ fn with_redis(change: impl FnOnce(&mut Redis)) -> Report {
         save: Some("3600 1".into()),
         denied: Ok(Vec::new()),
         as_cluster: Some(false),
-        is_serverless: false,
+        service: Service::Own,
     };
     change(&mut redis);
     let mut report = Report::default();
@@ -152,10 +152,24 @@ fn the_code_decides_on_the_cluster() {
 fn elasticache_serverless_says_what_is_not_checked() {
     let report = with_redis(|redis| {
         redis.info.remove("maxmemory_policy");
-        (redis.save, redis.is_serverless, redis.as_cluster) = (None, true, None);
+        (redis.save, redis.service, redis.as_cluster) = (None, Service::Serverless, None);
     });
     assert_eq!((report.findings.len(), report.not_checked.len()), (0, 1), "{report:#?}");
     assert!(report.not_checked[0].why.contains("no maximum"), "{report:#?}");
+}
+
+#[test]
+fn the_persistence_of_a_managed_server_is_not_checked() {
+    let report = with_redis(|redis| {
+        set("aof_enabled", "0")(redis);
+        (redis.save, redis.service) = (None, Service::Nodes);
+    });
+    assert_eq!((report.findings.len(), report.not_checked.len()), (0, 1), "{report:#?}");
+    let evicts = with_redis(|redis| {
+        set("maxmemory_policy", "volatile-lru")(redis);
+        redis.service = Service::Nodes;
+    });
+    assert_only(&evicts, "redis-evicts", Severity::Error, "parameter group");
 }
 
 #[test]
