@@ -60,7 +60,7 @@ build: require ## For users: Builds the functions for sam deploy, for the archit
 	@echo '-- the first build takes about 8 minutes on two cores' >&2
 	@CARGO_TARGET_DIR="$(CURDIR)/target" $(PYTHON) -m tools.setup.with_tools cargo-lambda sam -- sam build
 
-test: require ## For users: Runs all tests, on DynamoDB Local, Valkey and PostgreSQL (or DYNAMODB_ENDPOINT, REDIS_URL, POSTGRES_URL)
+test: require ## For users: Runs all tests, on DynamoDB Local, Valkey, PostgreSQL and MiniStack (or DYNAMODB_ENDPOINT, REDIS_URL, POSTGRES_URL, MINISTACK_ENDPOINT)
 	@$(PYTHON) -m tools.tests.run $(TESTS)
 
 test-all: require ## Runs all tests with ten times the random cases

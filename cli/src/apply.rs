@@ -3,7 +3,6 @@
 use std::{
     fmt,
     io::{self, Write},
-    pin::pin,
     time::Duration,
 };
 
@@ -14,14 +13,11 @@ use lambda_once::{
     record::Record,
     store::amend::{AmendRequest, Amended},
 };
-use tokio::{
-    signal::ctrl_c,
-    time::{Instant, sleep_until},
-};
 
 use crate::{
-    audit::{Audit, Entry, Outcome},
+    audit::{Audit, Entry, Outcome, States},
     change::{Action, Planned},
+    pace::Pace,
     store::Records,
     view::View,
 };
@@ -48,7 +44,7 @@ impl Made {
             Outcome::Changed => self.changed += 1,
             Outcome::Gone => self.gone += 1,
             Outcome::Unchanged => self.unchanged += 1,
-            Outcome::Failed | Outcome::Unknown => self.failed += 1,
+            Outcome::Failed | Outcome::Unknown | Outcome::Copied => self.failed += 1,
         }
     }
 }
@@ -84,22 +80,15 @@ pub(crate) async fn apply(
     margin: Duration,
     audit: &mut Audit,
 ) -> Result<Made> {
-    let batch = store.limits().batch.clamp(1, usize::try_from(rate).unwrap_or(usize::MAX));
+    let mut pace = Pace::new(rate);
     let mut made = Made { action: action.name, ..Made::default() };
-    let mut next = Instant::now();
-    let mut interrupt = pin!(ctrl_c());
-    let mut batches = planned.chunks(batch);
+    let mut batches = planned.chunks(pace.batch(store.limits().batch));
     while let Some(batch) = batches.next() {
-        let is_interrupted = tokio::select! {
-            biased;
-            _ = &mut interrupt => true,
-            () = sleep_until(next) => false,
-        };
-        if is_interrupted {
+        if !pace.wait().await {
             made.left = batch.len() + batches.map(<[Planned]>::len).sum::<usize>();
             break;
         }
-        next = Instant::now() + Duration::from_secs_f64(batch.len() as f64 / f64::from(rate));
+        pace.spend(batch.len());
         let requests: Vec<AmendRequest> = batch.iter().map(|planned| planned.request.clone()).collect();
         let answers = store.amend(&requests).await;
         ensure!(answers.len() == batch.len(), "the store did not answer each change");
@@ -149,8 +138,7 @@ fn write(
         id: hash.to_hex(),
         outcome,
         error: error.clone(),
-        before: view(&planned.record),
-        after,
+        details: States::new(view(&planned.record), after),
     });
     let message = match (outcome, error) {
         (Outcome::Unchanged, _) => Some("changed meanwhile, and left as it is".to_owned()),

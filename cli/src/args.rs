@@ -1,8 +1,14 @@
 //! The command line.
 
+mod dlq;
+mod doctor;
+
 use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use dlq::{Dlq, DlqCommand, DlqFilter, DlqList, DlqRedrive, DlqState};
+pub(crate) use doctor::Doctor;
 
 use crate::time;
 
@@ -64,6 +70,11 @@ pub(crate) enum Command {
     Settle(Settle),
     /// Removes the results and labels of operations that are done or have failed
     Redact(Change),
+    /// Finds misconfigurations of functions, queues and stores, and changes nothing
+    Doctor(Doctor),
+    /// The messages of a dead-letter queue
+    #[command(subcommand)]
+    Dlq(DlqCommand),
     /// The table in DynamoDB
     #[command(subcommand)]
     Table(Table),
@@ -238,6 +249,35 @@ pub(crate) struct How {
     pub(crate) audit: Option<PathBuf>,
 }
 
+/// The form of the output.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Format {
+    /// The form of the output
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = Output::Human)]
+    output: Output,
+    /// As --output jsonl
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+impl Format {
+    pub(crate) fn output(self) -> Output {
+        if self.json { Output::Jsonl } else { self.output }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// Text with reasons and fixes
+    Human,
+    /// One row each
+    Table,
+    /// One JSON object
+    Json,
+    /// One JSON object a line
+    Jsonl,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Table {
     /// Checks the key, TTL and the index for lists
@@ -294,6 +334,9 @@ mod tests {
             "lambda-once settle --operation charge --key 7 --failed declined",
             "lambda-once show --operation charge --key 7",
             "lambda-once show --hash aa --store dynamodb://t",
+            "lambda-once dlq list --queue q --selector /id --state failed --state done",
+            "lambda-once dlq redrive --function f --to q --yes --limit 10",
+            "lambda-once doctor --stack s --function f --function g --p99 800ms --output json",
         ] {
             assert!(is_accepted(accepted), "{accepted}");
         }
@@ -311,6 +354,11 @@ mod tests {
             "lambda-once show --hash aa --id bb",
             "lambda-once list --limit 0",
             "lambda-once release aa --rate 0",
+            "lambda-once doctor --concurrency 0",
+            "lambda-once dlq list",
+            "lambda-once dlq list --queue q --function f",
+            "lambda-once dlq redrive --queue q --selector order_id",
+            "lambda-once doctor --json --output table",
         ] {
             assert!(!is_accepted(refused), "{refused}");
         }

@@ -17,6 +17,8 @@ use crate::{time::instant, view::View};
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
     Changed,
+    /// A message was sent, and could not be deleted: it is in both queues.
+    Copied,
     /// The record no longer exists.
     Gone,
     /// The record was changed by another writer.
@@ -29,32 +31,45 @@ pub(crate) enum Outcome {
 
 /// An audit line, which contains no keys, labels or results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Line<'a> {
+pub(crate) struct Line<'a, D> {
     at: String,
     who: &'a str,
     action: &'static str,
-    store: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<&'a str>,
     id: String,
     outcome: Outcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    #[serde(flatten)]
+    details: D,
+}
+
+/// A record before and after its change, without its label.
+#[derive(Debug, Serialize)]
+pub(crate) struct States<'a> {
     before: View<'a>,
     /// `null` if there is no record. Left out after an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<Option<View<'a>>>,
 }
 
+impl<'a> States<'a> {
+    /// Takes the record after the change, or `None` if it is unknown.
+    pub(crate) fn new(before: View<'a>, after: Option<Option<View<'a>>>) -> Self {
+        Self { before: before.for_audit(), after: after.map(|after| after.map(View::for_audit)) }
+    }
+}
+
 /// A change, in the format of its audit line.
 #[derive(Debug)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct Entry<D> {
     pub(crate) at: Timestamp,
     pub(crate) action: &'static str,
     pub(crate) id: String,
     pub(crate) outcome: Outcome,
     pub(crate) error: Option<String>,
-    pub(crate) before: View<'a>,
-    /// `None` if it is unknown.
-    pub(crate) after: Option<Option<View<'a>>>,
+    pub(crate) details: D,
 }
 
 /// Writes audit lines.
@@ -63,7 +78,8 @@ pub(crate) struct Audit {
     /// `None` for standard error.
     file: Option<File>,
     who: String,
-    store: String,
+    /// `None` if no store is known.
+    store: Option<String>,
 }
 
 impl Audit {
@@ -72,7 +88,7 @@ impl Audit {
     /// # Errors
     ///
     /// Returns an error if the file cannot be opened.
-    pub(crate) fn open(file: Option<&Path>, store: String) -> Result<Self> {
+    pub(crate) fn open(file: Option<&Path>, store: Option<String>) -> Result<Self> {
         let open = |path: &Path| {
             let opened = OpenOptions::new().append(true).create(true).open(path);
             opened.with_context(|| format!("the audit file {} cannot be opened", path.display()))
@@ -86,17 +102,16 @@ impl Audit {
     /// # Errors
     ///
     /// Returns the errors of the file, or of standard error.
-    pub(crate) fn write(&mut self, entry: Entry<'_>) -> Result<()> {
+    pub(crate) fn write(&mut self, entry: Entry<impl Serialize>) -> Result<()> {
         let line = Line {
             at: instant(entry.at),
             who: &self.who,
             action: entry.action,
-            store: &self.store,
+            store: self.store.as_deref(),
             id: entry.id,
             outcome: entry.outcome,
             error: entry.error,
-            before: entry.before.for_audit(),
-            after: entry.after.map(|after| after.map(View::for_audit)),
+            details: entry.details,
         };
         // One write, so that the lines of two processes do not mix.
         let text = serde_json::to_string(&line)? + "\n";
@@ -131,15 +146,14 @@ mod tests {
         };
         let view = || View::of(KeyHash::from_bytes([1; 32]), &record, Duration::ZERO, Timestamp::EPOCH);
         let path = std::env::temp_dir().join(format!("lambda-once-audit-{}", std::process::id()));
-        let mut audit = Audit::open(Some(&path), "dynamodb://t".into()).unwrap();
+        let mut audit = Audit::open(Some(&path), Some("dynamodb://t".into())).unwrap();
         let entry = Entry {
             at: Timestamp::EPOCH,
             action: "redact",
             id: "01".into(),
             outcome: Outcome::Changed,
             error: None,
-            before: view(),
-            after: Some(Some(view())),
+            details: States::new(view(), Some(Some(view()))),
         };
         audit.write(entry).unwrap();
         let line = std::fs::read_to_string(&path).unwrap();

@@ -1,9 +1,6 @@
 //! The commands `release`, `forget`, `settle` and `redact`, which change records.
 
-use std::{
-    io::{self, BufRead, IsTerminal, Write},
-    time::Duration,
-};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use lambda_once::{
@@ -21,6 +18,7 @@ use crate::{
     apply,
     args::{self, ByKey, How, One, State, Which},
     audit::Audit,
+    confirm::is_confirmed,
     id, list,
     output::{self, Ending},
     result,
@@ -149,8 +147,9 @@ async fn run(action: Action, which: Which, state: State, how: &How, settings: &S
         output::text(&format!("{table}would {} {}{}\n", action.name, counted(planned.len()), action.outcome))?;
         return Ok(ending);
     }
-    let mut audit = Audit::open(how.audit.as_deref(), settings.store.to_string())?;
-    if !how.yes && !is_confirmed(&table, &action, planned.len(), settings)? {
+    let mut audit = Audit::open(how.audit.as_deref(), Some(settings.store()?.to_string()))?;
+    let question = format!("{} {} in {}{}", action.name, counted(planned.len()), settings.store()?, action.outcome);
+    if !how.yes && !is_confirmed(&table, &question).await? {
         eprintln!("nothing was changed");
         return Ok(Ending::Partly);
     }
@@ -211,14 +210,4 @@ fn plan(
 
 fn counted(count: usize) -> String {
     if count == 1 { "1 operation".to_owned() } else { format!("{count} operations") }
-}
-
-/// Asks for confirmation on the terminal.
-fn is_confirmed(table: &str, action: &Action, count: usize, settings: &Settings) -> Result<bool> {
-    ensure!(io::stdin().is_terminal(), "there is no terminal to confirm on: give --yes, after a look at --dry-run");
-    eprint!("{table}{} {} in {}{}? [y/N] ", action.name, counted(count), settings.store, action.outcome);
-    io::stderr().flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

@@ -4,17 +4,23 @@ mod advice;
 mod apply;
 mod args;
 mod audit;
+mod aws;
 mod change;
+mod confirm;
+mod dlq;
+mod doctor;
 mod explain;
 mod id;
 mod list;
 mod output;
+mod pace;
 mod policy;
 mod result;
 mod select;
 mod settings;
 mod show;
 mod spec;
+mod sqs;
 mod state;
 mod store;
 mod table;
@@ -33,27 +39,37 @@ use settings::Settings;
 
 /// Wrong usage or settings, or the store could not be reached. clap uses the same code for wrong usage.
 const FAILED: u8 = 2;
+/// The commands that read from AWS tell this from wrong usage.
+const NOT_REACHED: u8 = 1;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run(Cli::parse()).await {
-        Ok(ending) => ending.into(),
-        Err(error) => {
+    let cli = Cli::parse();
+    let failed = if matches!(cli.command, Command::Doctor(_) | Command::Dlq(_)) { NOT_REACHED } else { FAILED };
+    let is_store_given = cli.options.store.is_some();
+    let ended = match Settings::load(cli.options) {
+        Ok(settings) => run(cli.command, settings, is_store_given).await.map_err(|error| (error, failed)),
+        Err(error) => Err((error, FAILED)),
+    };
+    ended.map_or_else(
+        |(error, code)| {
             eprintln!("error: {error:#}");
-            FAILED.into()
-        }
-    }
+            code.into()
+        },
+        ExitCode::from,
+    )
 }
 
-async fn run(cli: Cli) -> Result<Ending> {
-    let settings = Settings::load(cli.options)?;
-    match cli.command {
+async fn run(command: Command, settings: Settings, is_store_given: bool) -> Result<Ending> {
+    match command {
         Command::Show(show) => show::run(show, &settings).await,
         Command::List(list) => list::run(list, &settings).await,
         Command::Release(change) => change::release(change, &settings).await,
         Command::Forget(forget) => change::forget(forget, &settings).await,
         Command::Settle(settle) => change::settle(settle, &settings).await,
         Command::Redact(change) => change::redact(change, &settings).await,
+        Command::Doctor(doctor) => doctor::run(doctor, &settings, is_store_given).await,
+        Command::Dlq(command) => dlq::run(command, settings, is_store_given).await,
         Command::Table(table) => table::run(table, &settings).await,
     }
 }

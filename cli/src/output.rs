@@ -12,6 +12,12 @@ pub(crate) enum Ending {
     Done,
     /// Something was not done: no such record, changed meanwhile, or not applicable.
     Partly,
+    /// There was nothing to do.
+    Nothing,
+    /// Some messages were moved, and others were not.
+    Incomplete,
+    /// A check found something.
+    Findings,
 }
 
 impl From<Ending> for ExitCode {
@@ -19,6 +25,9 @@ impl From<Ending> for ExitCode {
         Self::from(match ending {
             Ending::Done => 0,
             Ending::Partly => 1,
+            Ending::Nothing => 3,
+            Ending::Incomplete => 4,
+            Ending::Findings => 5,
         })
     }
 }

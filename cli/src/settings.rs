@@ -1,8 +1,8 @@
 //! Settings from the command line, from a file, and from the environment, in this order of precedence.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use crate::{args::Options, spec::Spec, time};
@@ -12,7 +12,8 @@ const READ_ONLY_VARIABLE: &str = "LAMBDA_ONCE_READ_ONLY";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    pub(crate) store: Spec,
+    /// The reason if there is none, or more than one.
+    store: Result<Spec, String>,
     pub(crate) prefix: Option<String>,
     /// `None` if no source sets it.
     pub(crate) scope: Option<String>,
@@ -40,7 +41,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// Returns an error if a file cannot be read, or if there is no store, or more than one.
+    /// Returns an error if a file or the address of a store cannot be read.
     pub(crate) fn load(options: Options) -> Result<Self> {
         let file = match &options.config {
             Some(path) => read(path)?,
@@ -54,8 +55,8 @@ impl Settings {
         let margin = file.margin.as_deref().map(time::parse).transpose();
         let margin = margin.map_err(|why| anyhow::anyhow!("`margin` in the file of settings: {why}"))?;
         let store = match options.store.or(file.store) {
-            Some(address) => Spec::parse(&address)?,
-            None => from_variables(&variable)?,
+            Some(address) => Ok(Spec::parse(&address)?),
+            None => only_store(&variable)?,
         };
         // A guard that does not know a spelling must not fail open.
         let is_set = |value: String| !["0", "false"].contains(&&*value.to_ascii_lowercase());
@@ -68,6 +69,35 @@ impl Settings {
             margin: options.margin.or(margin).unwrap_or(Duration::from_secs(1)),
             is_read_only: options.read_only || file.read_only || variable(READ_ONLY_VARIABLE).is_some_and(is_set),
         })
+    }
+
+    /// Returns the settings for the records of a function, with the store that its variables name, unless the command line has given
+    /// one. Its name is the default of the scope.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Spec::parse`].
+    pub(crate) fn of_function(
+        mut self,
+        name: &str,
+        variables: &BTreeMap<String, String>,
+        is_store_given: bool,
+    ) -> Result<Self> {
+        let named = |name: &str| variables.get(name).cloned();
+        if !is_store_given && !stores(named)?.is_empty() {
+            self.store = only_store(named)?;
+        }
+        self.scope = self.scope.or_else(|| Some(name.to_owned()));
+        Ok(self)
+    }
+
+    /// Returns the store.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is none, or more than one.
+    pub(crate) fn store(&self) -> Result<&Spec> {
+        self.store.as_ref().map_err(|why| anyhow::anyhow!("{why}"))
     }
 
     /// Returns the scope, for the hash of a key.
@@ -102,15 +132,25 @@ fn read(path: &Path) -> Result<File> {
     toml::from_str(&text).map_err(|error| anyhow::anyhow!("{}: {}", path.display(), error.message()))
 }
 
-/// Returns the store of a function with these variables.
-fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Spec> {
+/// Returns the store of a process with these variables, or the reason that there is not exactly one.
+fn only_store(variable: impl Fn(&str) -> Option<String>) -> Result<Result<Spec, String>> {
+    let mut found = stores(variable)?;
+    Ok(match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(format!("no store: give --store, `store` in {FILE}, or IDEMPOTENCY_TABLE, REDIS_URL or POSTGRES_URL")),
+        _ => Err("several of IDEMPOTENCY_TABLE, REDIS_URL and POSTGRES_URL are set: choose one by --store".to_owned()),
+    })
+}
+
+/// Returns the stores that the variables of a process name.
+///
+/// # Errors
+///
+/// Returns the errors of [`Spec::parse`].
+pub(crate) fn stores(variable: impl Fn(&str) -> Option<String>) -> Result<Vec<Spec>> {
     let table = variable("IDEMPOTENCY_TABLE").map(|table| format!("dynamodb://{table}"));
-    let found: Vec<_> = [table, variable("REDIS_URL"), variable("POSTGRES_URL")].into_iter().flatten().collect();
-    match &found[..] {
-        [address] => Spec::parse(address),
-        [] => bail!("no store: give --store, `store` in {FILE}, or IDEMPOTENCY_TABLE, REDIS_URL or POSTGRES_URL"),
-        _ => bail!("several of IDEMPOTENCY_TABLE, REDIS_URL and POSTGRES_URL are set: choose one by --store"),
-    }
+    let found = [table, variable("REDIS_URL"), variable("POSTGRES_URL")].into_iter().flatten();
+    found.filter(|address| !address.is_empty()).map(|address| Spec::parse(&address)).collect()
 }
 
 #[cfg(test)]
@@ -127,24 +167,41 @@ mod tests {
     fn options_come_before_the_file_and_the_file_before_the_environment() {
         let variables = [("IDEMPOTENCY_TABLE", "from-env"), ("AWS_LAMBDA_FUNCTION_NAME", "function")];
         let settings = merged(Options::default(), "", &variables).unwrap();
-        assert_eq!((settings.store.to_string(), settings.scope().unwrap()), ("dynamodb://from-env".into(), "function"));
+        assert_eq!(
+            (settings.store().unwrap().to_string(), settings.scope().unwrap()),
+            ("dynamodb://from-env".into(), "function")
+        );
         let file = "store = 'dynamodb://from-file'\nscope = 'orders'\nprefix = 'p'\nname = 'n'\nmargin = '2s'";
         let settings = merged(Options::default(), file, &variables).unwrap();
-        assert_eq!((settings.store.to_string(), settings.scope().unwrap()), ("dynamodb://from-file".into(), "orders"));
+        assert_eq!(
+            (settings.store().unwrap().to_string(), settings.scope().unwrap()),
+            ("dynamodb://from-file".into(), "orders")
+        );
         assert_eq!(settings.margin, Duration::from_secs(2));
         let options = Options { store: Some("redis://h".into()), scope: Some("mine".into()), ..Options::default() };
         let settings = merged(options, file, &variables).unwrap();
-        assert_eq!((settings.store.to_string(), settings.scope().unwrap()), ("redis://h".into(), "mine"));
+        assert_eq!((settings.store().unwrap().to_string(), settings.scope().unwrap()), ("redis://h".into(), "mine"));
         assert_eq!((settings.prefix.as_deref(), settings.name.as_deref()), (Some("p"), Some("n")));
     }
 
     #[test]
     fn a_missing_or_ambiguous_store_is_an_error() {
-        assert!(merged(Options::default(), "", &[]).is_err());
-        assert!(
-            merged(Options::default(), "", &[("REDIS_URL", "redis://h"), ("POSTGRES_URL", "postgres://h/d")]).is_err()
-        );
+        for variables in [&[][..], &[("REDIS_URL", "redis://h"), ("POSTGRES_URL", "postgres://h/d")]] {
+            assert!(merged(Options::default(), "", variables).unwrap().store().is_err());
+        }
         assert!(merged(Options::default(), "stor = 'x'", &[("REDIS_URL", "redis://h")]).is_err());
+    }
+
+    #[test]
+    fn a_function_names_its_store_and_its_scope() {
+        let variables = BTreeMap::from([("IDEMPOTENCY_TABLE".to_owned(), "of-function".to_owned())]);
+        let of = |file: &str, is_store_given| {
+            let settings = merged(Options::default(), file, &[("REDIS_URL", "redis://h")]).unwrap();
+            let settings = settings.of_function("f", &variables, is_store_given).unwrap();
+            (settings.store().unwrap().to_string(), settings.scope().unwrap().to_owned())
+        };
+        assert_eq!(of("store = 'dynamodb://from-file'", false), ("dynamodb://of-function".into(), "f".into()));
+        assert_eq!(of("store = 'dynamodb://given'\nscope = 's'", true), ("dynamodb://given".into(), "s".into()));
     }
 
     #[test]

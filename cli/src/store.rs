@@ -1,11 +1,11 @@
 //! The store that an operator works on.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc};
 
 use anyhow::{Context, Result, bail, ensure};
 use aws_sdk_dynamodb::{
     Client,
-    config::{Builder, Region, timeout::TimeoutConfig},
+    config::{Builder, Region},
 };
 use lambda_once::{
     Idempotency, MemoryStore, Outcome, PostgresStore, RedisStore,
@@ -16,14 +16,11 @@ use serde::Serialize;
 
 use crate::{
     args::{ByKey, One},
+    aws::{self, ATTEMPT_TIMEOUT},
     id,
     settings::Settings,
     spec::{Spec, Table},
 };
-
-/// Operators call from afar, and nothing waits for them.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A store that can be listed and amended.
 pub(crate) trait Records: Amend + List {}
@@ -37,7 +34,7 @@ impl<S: Amend + List> Records for S {}
 /// Settings that cannot be used. Connections are opened by the first call.
 pub(crate) async fn open(settings: &Settings) -> Result<Arc<dyn Records>> {
     let prefix = settings.prefix.clone();
-    Ok(match &settings.store {
+    Ok(match settings.store()? {
         Spec::DynamoDb(table) => {
             let config = dynamodb::Config::new(&table.name).listing_index(table.has_index);
             let config = match prefix {
@@ -51,12 +48,18 @@ pub(crate) async fn open(settings: &Settings) -> Result<Arc<dyn Records>> {
     })
 }
 
+/// Opens the store, or returns `None` if the settings name none.
+///
+/// # Errors
+///
+/// As of [`open`].
+pub(crate) async fn open_if_known(settings: &Settings) -> Result<Option<Arc<dyn Records>>> {
+    if settings.store().is_err() { Ok(None) } else { open(settings).await.map(Some) }
+}
+
 /// The client for a table.
 pub(crate) async fn client(table: &Table) -> Client {
-    let sdk_config = dynamodb::Config::sdk_config().await;
-    let timeouts =
-        TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT_TIMEOUT).operation_timeout(CALL_TIMEOUT).build();
-    let mut config = Builder::from(&sdk_config).timeout_config(timeouts);
+    let mut config = Builder::from(&aws::config().await).timeout_config(aws::timeouts());
     if let Some(region) = &table.region {
         config = config.region(Region::new(region.clone()));
     }
@@ -66,7 +69,16 @@ pub(crate) async fn client(table: &Table) -> Client {
     Client::from_conf(config.build())
 }
 
-fn redis_store(url: &str, (is_cluster, has_index): (bool, bool), prefix: Option<String>) -> Result<RedisStore> {
+/// Builds the store of Redis at a URL.
+///
+/// # Errors
+///
+/// Returns an error for settings that cannot be used.
+pub(crate) fn redis_store(
+    url: &str,
+    (is_cluster, has_index): (bool, bool),
+    prefix: Option<String>,
+) -> Result<RedisStore> {
     let config = if is_cluster { redis::Config::cluster([url]) } else { redis::Config::new(url) };
     let config = config.listing_index(has_index).connect_timeout(ATTEMPT_TIMEOUT).response_timeout(ATTEMPT_TIMEOUT);
     Ok(match prefix {
@@ -76,7 +88,12 @@ fn redis_store(url: &str, (is_cluster, has_index): (bool, bool), prefix: Option<
     .build()?)
 }
 
-fn postgres_store(
+/// Builds the store of PostgreSQL at a URL.
+///
+/// # Errors
+///
+/// Returns an error for settings that cannot be used.
+pub(crate) fn postgres_store(
     url: &str,
     schema: Option<String>,
     table: Option<String>,
@@ -157,7 +174,15 @@ async fn readings(settings: &Settings, operation: &str, text: &str) -> Result<Ve
 }
 
 /// The hash of a key, as the function computes it.
-async fn hash<K: Serialize + Sync + ?Sized>(settings: &Settings, operation: &str, key: &K) -> Result<KeyHash> {
+///
+/// # Errors
+///
+/// Returns an error without a scope, or for a key that is missing.
+pub(crate) async fn hash<K: Serialize + Sync + ?Sized>(
+    settings: &Settings,
+    operation: &str,
+    key: &K,
+) -> Result<KeyHash> {
     let mut builder = Idempotency::builder(MemoryStore::new()).scope(settings.scope()?.to_owned()).disabled(false);
     if let Some(name) = &settings.name {
         builder = builder.named(name.clone());

@@ -27,6 +27,21 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "write a number and s, m, h or d, such as 10m".to_owned())
 }
 
+/// Reads a duration as [`parse`] does, or in milliseconds: `800ms`.
+///
+/// # Errors
+///
+/// Returns an error for any other text.
+pub(crate) fn parse_precise(text: &str) -> Result<Duration, String> {
+    match text.strip_suffix("ms") {
+        Some(count) => count
+            .parse()
+            .map(Duration::from_millis)
+            .map_err(|_| "write a number and ms, s, m, h or d, such as 800ms".to_owned()),
+        None => parse(text),
+    }
+}
+
 /// Formats a time in UTC, to the second: `2026-11-25T10:12:04Z`.
 pub(crate) fn instant(time: Timestamp) -> String {
     let seconds = i64::try_from(time.seconds_rounded_down()).unwrap_or(i64::MAX);
@@ -62,6 +77,9 @@ mod tests {
         assert_eq!(parse("10m"), Ok(Duration::from_secs(600)));
         assert_eq!(parse("2h"), Ok(Duration::from_secs(7_200)));
         assert_eq!(parse("15d"), Ok(Duration::from_secs(1_296_000)));
+        assert_eq!(parse_precise("800ms"), Ok(Duration::from_millis(800)));
+        assert_eq!(parse_precise("2s"), Ok(Duration::from_secs(2)));
+        assert!(parse("800ms").is_err() && parse_precise("ms").is_err());
         for bad in ["", "s", "10", "-1s", "1.5h", "10 m", "10é", "99999999999999999999s", "18446744073709551615d"] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -23,7 +23,11 @@ impl Server {
         block_in_place(|| {
             let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
             let mut command = Command::new(python);
-            command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["-m", "tools.servers.serve", kind]).args(settings);
+            // A member of the workspace finds the tools in the directory above its own.
+            command
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+            command.args(["-m", "tools.servers.serve", kind]).args(settings);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut process = command.spawn().expect("python3 is installed");
             let commands = process.stdin.take();

@@ -4,6 +4,7 @@
 * The Terraform module uses each variable that it declares, and its example sets no undeclared one.
 * Alarms and dashboards read metrics that the library or AWS emits.
 * template.yaml grants its functions no permission on the idempotency table that the policy lacks.
+* The operator's policy grants what `lambda-once table policy operator` prints, and writes nothing but records and messages.
 """
 
 import json
@@ -16,6 +17,12 @@ from tools.lib.common import ROOT
 IAC = ROOT / "iac"
 MODULE = IAC / "terraform"
 EMF = ROOT / "src/telemetry/emf.rs"
+POLICY = ROOT / "cli/src/policy.rs"
+# What an operator may change.
+WRITES = {
+    "dynamodb:UpdateItem", "dynamodb:DeleteItem",
+    "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:SendMessage",
+}
 # https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-types.html
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
 OF_AWS = {"Invocations", "Errors", "Throttles", "ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesVisible"}
@@ -63,9 +70,25 @@ def metrics():
         yield f"iac/monitoring.yaml: nothing emits {name}"
 
 
+def granted_by(policy):
+    statements = json.loads((IAC / "policies" / policy).read_text())["Statement"]
+    return {action for statement in statements if statement["Effect"] == "Allow" for action in statement["Action"]}
+
+
+def operator():
+    granted = granted_by("operator.json")
+    text = POLICY.read_text().partition("#[cfg(test)]")[0]
+    groups = dict(re.findall(r"^const (\w+): [^=]*=\s*(.*?);", text, re.MULTILINE | re.DOTALL))
+    for group in ("RECORDS", "READS", "TABLE"):
+        for action in sorted(set(re.findall(r'"(\w+:\w+)"', groups[group])) - granted):
+            yield f"iac/policies/operator.json lacks {action}, which the operator's tool prints"
+    for action in sorted(granted - WRITES):
+        if not re.search(r":(Get|List|Describe|PartiQLSelect$|Scan$|Query$)", action):
+            yield f"iac/policies/operator.json grants {action}"
+
+
 def permissions():
-    policy = json.loads((IAC / "policies/function.json").read_text())
-    granted = {action for statement in policy["Statement"] if statement["Effect"] == "Allow" for action in statement["Action"]}
+    granted = granted_by("function.json")
     statements = re.findall(r"- Sid: Claims\n(.*?)Resource: !GetAtt IdempotencyTable\.Arn", (ROOT / "template.yaml").read_text(), re.DOTALL)
     if not statements:
         yield "template.yaml grants no permissions for claims"
@@ -74,7 +97,7 @@ def permissions():
 
 
 def main():
-    problems = [problem for check in (templates, terraform, metrics, permissions) for problem in check()]
+    problems = [problem for check in (templates, terraform, metrics, permissions, operator) for problem in check()]
     print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")
     return int(bool(problems))
 

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 from tools.lib import builds
@@ -20,6 +21,7 @@ from tools.lib.common import (
     ROOT, Background, answers, exit_on_signals, free_port, install, must, path_with, say, wait_until,
 )
 from tools.scenarios import deployed
+from tools.servers.ministack import settings
 
 STACK = "lambda-once-e2e"
 WORK = ROOT / "target" / "e2e"
@@ -114,6 +116,17 @@ class OnMiniStack(deployed.Stack):
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{") and '"_aws"' in line]
 
 
+def doctor(env):
+    """Returns how often the operator's tool found what in the deployed stack, without notes."""
+    tool = builds.programs("building the operator's tool", builds.ALL, ["lambda-once"]) / "lambda-once"
+    command = [tool, "doctor", "--stack", STACK, "--p99", "2s", "--severity", "warning", "--json"]
+    ended = subprocess.run(command, cwd=WORK, env=env, capture_output=True, text=True)
+    if ended.returncode not in (0, 5):
+        sys.exit(f"lambda-once doctor failed:\n{ended.stderr}")
+    lines = map(json.loads, ended.stdout.splitlines())
+    return Counter(line["code"] for line in lines if line["kind"] == "finding")
+
+
 def main():
     exit_on_signals()
     if sys.argv[1:] not in ([], ["--sam-build"]):
@@ -138,18 +151,17 @@ def main():
 
     say("starting MiniStack")
     log = WORK / "ministack.log"
-    # The two disabled listeners would be open to the network.
-    ministack = {
-        **env, "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "TMPDIR": str(WORK / "tmp"),
-        "IOT_MTLS_ENABLED": "0", "SFTP_ENABLED": "0",
-    }
+    ministack = {**env, **settings(port), "TMPDIR": str(WORK / "tmp")}
     check = deployed.Checks()
     with open(log, "w") as output:
         with Background(["ministack"], cwd=WORK, env=ministack, stdout=output, stderr=subprocess.STDOUT) as process:
             if not wait_until(lambda: answers(f"{endpoint}/_ministack/health"), 60, process):
                 sys.exit(f"MiniStack did not start; end of its log:\n{log.read_text()[-2000:]}")
             deploy(template, env)
+            say("doctor: before and after the test shortens the visibility timeouts of both queues")
+            check.equal("misconfigurations of template.yaml", doctor(env), {})
             deployed.test_all(OnMiniStack(endpoint, env, log), check)
+            check.equal("misconfigurations after the test", doctor(env), {"visibility-timeout-short": 2, "lease-outlasts-receives": 2})
     seconds = round(time.monotonic() - started)
     if check.failed:
         sys.exit(f"e2e: {check.failed} checks failed after {seconds} s; the functions' logs are in {log}")

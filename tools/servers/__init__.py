@@ -8,6 +8,7 @@ Each is a context manager whose value has a `url`.
 | valkey         | Valkey                              | REDIS_URL                          |
 | valkey-cluster | three Valkey nodes without replicas | REDIS_CLUSTER_URL, comma-separated |
 | postgres       | PostgreSQL 16                       | POSTGRES_URL                       |
+| ministack      | MiniStack                           | MINISTACK_ENDPOINT                 |
 
 A server whose variable is already set is not started. VALKEY_BINARY (valkey-server or redis-server) and POSTGRES_BINARIES
 (a directory) select other programs.
@@ -17,17 +18,19 @@ import os
 from contextlib import ExitStack, contextmanager
 
 from .dynamodb import DynamoDbLocal
+from .ministack import MiniStack
 from .pgbouncer import PgBouncer
 from .postgres import Postgres
 from .valkey import Valkey, ValkeyCluster
 
-__all__ = ["NAMED", "DynamoDbLocal", "PgBouncer", "Postgres", "Valkey", "ValkeyCluster", "fetch", "started"]
+__all__ = ["NAMED", "DynamoDbLocal", "MiniStack", "PgBouncer", "Postgres", "Valkey", "ValkeyCluster", "fetch", "started"]
 
 NAMED = {
     "dynamodb": ("DYNAMODB_ENDPOINT", DynamoDbLocal),
     "valkey": ("REDIS_URL", Valkey),
     "valkey-cluster": ("REDIS_CLUSTER_URL", ValkeyCluster),
     "postgres": ("POSTGRES_URL", Postgres),
+    "ministack": ("MINISTACK_ENDPOINT", MiniStack),
 }
 
 

@@ -1,6 +1,6 @@
 """Runs a command with the servers of the stores: python3 -m tools.servers.run_with [SERVER ...] -- COMMAND [ARGUMENT ...]
 
-The servers are dynamodb, valkey, valkey-cluster and postgres. The default is all of them; `none` starts no server. The command finds
+The servers are dynamodb, valkey, valkey-cluster, postgres and ministack. The default is all of them; `none` starts no server. The command finds
 them by the environment variables in servers/__init__.py. Missing programs are installed below target/ and .venv/.
 """
 

@@ -23,7 +23,9 @@ from tools.tests.counts import ALL
 # Many of its tests wait for a server, or for a lease to end, so more of them than there are processors run concurrently, together with
 # one of the other programs. The other program has a lower priority, because some of these tests depend on real time.
 STORES = "stores"
-STORES_THREADS = 4
+# The operator's tool waits for queues.
+WAITING = (STORES, "operator")
+WAITING_THREADS = 4
 NICE = ["nice", "-n", "10"]
 PROGRAMS_AT_ONCE = 2
 SLOWEST = 10
@@ -71,9 +73,9 @@ def start(program, filters, env):
         env = {**env, **powertools.variables()}
     if program.name == "examples":
         env = {**env, **clients.variables()}
-    if program.name == STORES:
-        env["RUST_TEST_THREADS"] = str(STORES_THREADS)
-    else:
+    if program.name in WAITING:
+        env["RUST_TEST_THREADS"] = str(WAITING_THREADS)
+    if program.name != STORES:
         command = NICE + command
     return Run(program.name, command, cwd=program.package, env=env)
 

@@ -64,21 +64,31 @@ async fn wrong_usage_has_its_own_exit_code() {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_confirmed_on_a_terminal() {
-    use std::io::Write;
+    use std::io::{Read, Write};
 
     const SPAWN: &str = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
     let records = Records::new(Backend::Redis).await;
     let hash = records.abandon("order 7").await;
-    for (answer, code) in [("n\n", 1), ("y\n", 0)] {
+    for (answer, code) in [("n\n", 1), ("\x03", 1), ("y\n", 0)] {
         let before = records.read(hash).await.unwrap();
         let tool = records.command(&["release", &hash.to_hex()]);
         let mut python = Command::new(std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned()));
         python.args(["-c", SPAWN]).arg(tool.get_program()).args(tool.get_args()).env("USER", "ana");
         let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
-        let output = tokio::task::spawn_blocking(|| child.wait_with_output()).await.unwrap().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(code), "{text}");
+        let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let answered = tokio::task::spawn_blocking(move || {
+            let mut text = Vec::new();
+            while !text.ends_with(b"[y/N] ") {
+                let mut byte = [0];
+                output.read_exact(&mut byte).unwrap();
+                text.extend(byte);
+            }
+            input.write_all(answer.as_bytes()).unwrap();
+            output.read_to_end(&mut text).unwrap();
+            (String::from_utf8_lossy(&text).into_owned(), child.wait().unwrap().code())
+        });
+        let (text, ended) = answered.await.unwrap();
+        assert_eq!(ended, Some(code), "{text}");
         assert!(text.contains("release 1 operation in redis://127.0.0.1"), "{text}");
         let is_released = records.read(hash).await.unwrap().released.is_some();
         assert_eq!((before.released, is_released), (None, code == 0));

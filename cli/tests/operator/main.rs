@@ -3,7 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
 mod changes;
+mod dlq;
+mod doctor;
 mod guards;
 mod reading;
+#[path = "../../../tests/support/servers.rs"]
+mod servers;
 mod support;
 mod table;

@@ -55,11 +55,11 @@ macro_rules! on_each_store {
 }
 pub(crate) use on_each_store;
 
-fn server(variable: &str) -> String {
+pub(crate) fn server(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: run the tests by `make test`"))
 }
 
-fn unique_name() -> String {
+pub(crate) fn unique_name() -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
     format!("cli-{started}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
@@ -264,7 +264,7 @@ pub(crate) fn file() -> PathBuf {
     std::env::temp_dir().join(unique_name())
 }
 
-async fn client() -> Client {
+pub(crate) async fn client() -> Client {
     let timeouts = TimeoutConfig::builder().operation_attempt_timeout(PATIENCE).operation_timeout(3 * PATIENCE).build();
     let config = Builder::from(&dynamodb::Config::sdk_config().await)
         .endpoint_url(server("DYNAMODB_ENDPOINT"))
@@ -272,4 +272,17 @@ async fn client() -> Client {
         .credentials_provider(Credentials::new("test", "test", None, None, "test"))
         .timeout_config(timeouts);
     Client::from_conf(config.build())
+}
+
+/// The configuration of clients of MiniStack.
+pub(crate) async fn on_ministack() -> aws_config::SdkConfig {
+    let config = dynamodb::Config::sdk_config().await.into_builder();
+    config
+        .endpoint_url(server("MINISTACK_ENDPOINT"))
+        .region(Region::from_static("us-east-1"))
+        .credentials_provider(aws_sdk_dynamodb::config::SharedCredentialsProvider::new(Credentials::new(
+            "test", "test", None, None, "test",
+        )))
+        .timeout_config(TimeoutConfig::builder().operation_attempt_timeout(PATIENCE).build())
+        .build()
 }

@@ -1,0 +1,45 @@
+//! Confirmation on the terminal.
+
+use std::{
+    io::{self, BufRead, IsTerminal, Write},
+    pin::pin,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+use tokio::{signal::ctrl_c, sync::oneshot, time::timeout};
+
+/// Shows what would be done, and asks. An interrupt (Ctrl-C) means no.
+///
+/// # Errors
+///
+/// Returns an error if there is no terminal.
+pub(crate) async fn is_confirmed(table: &str, question: &str) -> Result<bool> {
+    ensure!(has_terminal(), "there is no terminal to confirm on: give --yes, after a look at --dry-run");
+    let mut interrupt = pin!(ctrl_c());
+    // Registers it before the question can be seen.
+    let _ = timeout(Duration::ZERO, &mut interrupt).await;
+    eprint!("{table}{question}? [y/N] ");
+    io::stderr().flush()?;
+    let (answer, answered) = oneshot::channel();
+    // A task that reads would keep the program from ending.
+    thread::spawn(move || {
+        let mut line = String::new();
+        let read = io::stdin().lock().read_line(&mut line);
+        // Nobody waits for it after an interrupt.
+        let _ = answer.send(read.map(|_| line));
+    });
+    tokio::select! {
+        biased;
+        _ = interrupt => {
+            eprintln!();
+            Ok(false)
+        }
+        line = answered => Ok(matches!(line??.trim(), "y" | "Y" | "yes")),
+    }
+}
+
+pub(crate) fn has_terminal() -> bool {
+    io::stdin().is_terminal()
+}

@@ -1,0 +1,200 @@
+//! `lambda-once dlq`, which lists the messages of a dead-letter queue, and redrives them.
+
+mod examine;
+mod message;
+mod queue;
+mod reader;
+mod redrive;
+mod selector;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use lambda_once::clock::{Clock, SystemClock, Timestamp};
+
+pub(crate) use selector::Selector;
+
+use self::{
+    examine::{Examined, Examiner},
+    queue::Queue,
+    reader::Reader,
+};
+use crate::{
+    args::{self, Dlq, DlqFilter, Output},
+    aws,
+    doctor::{Account, DeadLetters, Source},
+    output::{self, Ending},
+    pace::Pace,
+    settings::Settings,
+    sqs, store,
+    text::{columns, json, plain},
+};
+
+/// The rate of receives, which change nothing.
+const READS_PER_SECOND: u32 = 1_000;
+/// A number of messages that fits on a few screens. JSON is not limited by default.
+const DEFAULT_LIMIT: u64 = 100;
+
+/// Runs a command.
+///
+/// # Errors
+///
+/// Returns the errors of AWS and of the store.
+pub(crate) async fn run(command: args::DlqCommand, settings: Settings, is_store_given: bool) -> Result<Ending> {
+    match command {
+        args::DlqCommand::List(list) => {
+            let target = Target::find(&list.dlq, settings, is_store_given).await?;
+            self::list(list, &target).await
+        }
+        args::DlqCommand::Redrive(redrive) => {
+            let target = Target::find(&redrive.dlq, settings, is_store_given).await?;
+            redrive::run(redrive, &target).await
+        }
+    }
+}
+
+/// A dead-letter queue, and the settings of the function behind its source.
+struct Target {
+    queue: Queue,
+    /// The URL of the source, if a function has named it.
+    source: Option<String>,
+    settings: Settings,
+}
+
+impl Target {
+    async fn find(dlq: &Dlq, settings: Settings, is_store_given: bool) -> Result<Self> {
+        let client = sqs::client(&aws::config().await);
+        if let Some(queue) = &dlq.queue {
+            let url = sqs::url(&client, queue).await?.with_context(|| format!("there is no queue {queue}"))?;
+            return Ok(Self { queue: Queue { client, url }, source: None, settings });
+        }
+        let account = Account::open().await;
+        let functions = match (&dlq.function, &dlq.stack) {
+            (Some(function), _) => vec![function.clone()],
+            (None, Some(stack)) => account.functions_of(stack).await?,
+            (None, None) => unreachable!("the command line has one of them"),
+        };
+        let mut found = Vec::new();
+        for name in functions {
+            let function = account.function(&name).await?;
+            for mapping in &function.mappings {
+                if let Source::Queue(queue) = &mapping.source
+                    && let Some(DeadLetters::Found { url, .. }) = queue.redrive.as_ref().map(|redrive| &redrive.target)
+                {
+                    found.push((url.clone(), queue.url.clone(), function.clone()));
+                }
+            }
+        }
+        match &found[..] {
+            [(url, source, function)] => Ok(Self {
+                queue: Queue { client, url: url.clone() },
+                source: Some(source.clone()),
+                settings: settings.of_function(&function.name, &function.variables, is_store_given)?,
+            }),
+            [] => bail!("no dead-letter queue was found: give --queue"),
+            _ => {
+                let urls: Vec<_> = found.iter().map(|(url, ..)| url.as_str()).collect();
+                bail!("there are several dead-letter queues; choose by --function or --queue: {}", urls.join(", "))
+            }
+        }
+    }
+}
+
+async fn list(list: args::DlqList, target: &Target) -> Result<Ending> {
+    let output = list.format.output();
+    let default_limit = matches!(output, Output::Human | Output::Table).then_some(DEFAULT_LIMIT);
+    let survey = survey(&list.dlq, &list.filter, target, default_limit).await?;
+    let now = SystemClock.now();
+    match output {
+        Output::Human | Output::Table => {
+            if survey.messages.is_empty() {
+                eprintln!("no such message");
+            } else {
+                output::text(&table(survey.messages.iter(), list.show_result, now))?;
+            }
+        }
+        Output::Json => {
+            let views: Vec<_> = survey.messages.iter().map(|message| message.view(list.show_result)).collect();
+            output::line(&json(&views)?)?;
+        }
+        Output::Jsonl => {
+            for message in &survey.messages {
+                output::line(&json(&message.view(list.show_result))?)?;
+            }
+        }
+    }
+    if survey.is_cut {
+        eprintln!("there may be more: raise --limit, or use --json");
+    }
+    if target.queue.is_fifo() {
+        eprintln!("a FIFO queue shows at most the first ten messages of each group");
+    }
+    Ok(match survey.messages.len() {
+        _ if survey.is_interrupted => Ending::Incomplete,
+        0 => Ending::Nothing,
+        _ => Ending::Done,
+    })
+}
+
+/// Returns a table of messages, with a heading.
+fn table<'a>(messages: impl Iterator<Item = &'a Examined>, with_failure: bool, now: Timestamp) -> String {
+    let heading = ["STATE", "OPERATION", "KEY", "AGE", "RECEIVES", "MESSAGE", "A REDRIVE"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(heading)
+        .chain(messages.map(|message| message.row(with_failure, now).map(|cell| plain(&cell))))
+        .collect();
+    columns(&rows)
+}
+
+/// The messages that a filter selects.
+struct Survey {
+    messages: Vec<Examined>,
+    is_cut: bool,
+    is_interrupted: bool,
+}
+
+/// Reads the queue, and leaves all messages in it, visible again.
+async fn survey(dlq: &Dlq, filter: &DlqFilter, target: &Target, default_limit: Option<u64>) -> Result<Survey> {
+    let limit = filter.limit.or(default_limit).map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let mut reader = Reader::new(&target.queue, dlq.hold);
+    let read = read(dlq, filter, target, limit, &mut reader).await;
+    // Also after an error, or nobody sees them for minutes.
+    let finished = reader.finish().await;
+    let survey = read?;
+    finished?;
+    Ok(survey)
+}
+
+async fn read(dlq: &Dlq, filter: &DlqFilter, target: &Target, limit: usize, reader: &mut Reader<'_>) -> Result<Survey> {
+    let store = store::open_if_known(&target.settings).await?;
+    let examiner = Examiner::new(dlq, &target.settings, store.as_deref());
+    let mut pace = Pace::new(READS_PER_SECOND);
+    let (mut messages, mut is_interrupted) = (Vec::new(), false);
+    while messages.len() < limit {
+        if !pace.wait().await {
+            is_interrupted = true;
+            break;
+        }
+        let received = reader.next().await?;
+        if received.is_empty() {
+            break;
+        }
+        let now = SystemClock.now();
+        let examined = examiner.examine(received).await?;
+        messages.extend(examined.into_iter().filter(|message| is_selected(message, filter, now)));
+    }
+    let is_cut = messages.len() >= limit;
+    messages.truncate(limit);
+    Ok(Survey { messages, is_cut, is_interrupted })
+}
+
+fn is_selected(examined: &Examined, filter: &DlqFilter, now: Timestamp) -> bool {
+    (filter.states.is_empty() || filter.states.iter().any(|state| is_named(*state, examined.state())))
+        && (filter.reasons.is_empty()
+            || examined.message.reason().is_some_and(|reason| filter.reasons.iter().any(|wanted| wanted == reason)))
+        && filter.older_than.is_none_or(|age| examined.age(now) >= age)
+        && filter.only_operation.as_deref().is_none_or(|operation| examined.operation_name() == Some(operation))
+}
+
+/// Returns whether the command line has this name for a state.
+fn is_named(state: args::DlqState, name: &str) -> bool {
+    state.to_possible_value().is_some_and(|value| value.get_name() == name)
+}

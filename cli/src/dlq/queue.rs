@@ -1,0 +1,173 @@
+//! Calls to SQS for messages.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use aws_sdk_sqs::{
+    Client,
+    error::{ProvideErrorMetadata, SdkError},
+    types::{
+        ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
+        MessageSystemAttributeName as Attribute, MessageSystemAttributeNameForSends, MessageSystemAttributeValue,
+        SendMessageBatchRequestEntry,
+    },
+};
+
+use super::message::Message;
+use crate::aws;
+
+/// The number of messages in a call.
+pub(crate) const BATCH: usize = 10;
+/// A receive that waits asks all servers of SQS.
+const WAIT_SECONDS: i32 = 1;
+const FIFO: &str = ".fifo";
+
+/// A queue, by its URL.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    pub(crate) client: Client,
+    pub(crate) url: String,
+}
+
+/// A message that was not sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Unsent {
+    pub(crate) why: String,
+    /// Whether SQS did not answer, so that it may have been sent.
+    pub(crate) is_unknown: bool,
+}
+
+impl Queue {
+    pub(crate) fn is_fifo(&self) -> bool {
+        self.url.ends_with(FIFO)
+    }
+
+    /// Returns whether both are one queue, whatever the name of its host.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let path = |url: &str| url.rsplitn(3, '/').take(2).map(str::to_owned).collect::<Vec<_>>();
+        path(&self.url) == path(&other.url)
+    }
+
+    /// Receives up to ten messages, which are then invisible to others for this time.
+    pub(crate) async fn receive(&self, hold: Duration) -> Result<Vec<Message>> {
+        let request = self.client.receive_message().queue_url(&self.url).max_number_of_messages(BATCH as i32);
+        let request = request
+            .visibility_timeout(i32::try_from(hold.as_secs()).unwrap_or(i32::MAX))
+            .wait_time_seconds(WAIT_SECONDS);
+        let request = request.message_system_attribute_names(Attribute::All).message_attribute_names("All");
+        let found = request.send().await.map_err(aws::error)?;
+        Ok(found.messages.unwrap_or_default().into_iter().map(Message::from).collect())
+    }
+
+    /// Makes messages visible again. After an error it tries the others as well.
+    pub(crate) async fn release(&self, receipts: &[String]) -> Result<()> {
+        let mut released = Ok(());
+        for receipts in receipts.chunks(BATCH) {
+            let entry = |(index, receipt): (usize, &String)| {
+                let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(index.to_string());
+                entry.receipt_handle(receipt).visibility_timeout(0).build()
+            };
+            let entries = receipts.iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>()?;
+            let request = self.client.change_message_visibility_batch().queue_url(&self.url).set_entries(Some(entries));
+            released = released.and(request.send().await.map(|_| ()).map_err(aws::error));
+        }
+        released
+    }
+
+    /// Sends messages with their bodies, attributes, groups and deduplication ids. Returns the new id of each, or why it was not
+    /// sent.
+    pub(crate) async fn send(&self, messages: &[&Message]) -> Vec<Result<String, Unsent>> {
+        let entries: Result<Vec<_>> =
+            messages.iter().enumerate().map(|(index, message)| self.entry(index, message)).collect();
+        let failed = |why: String, is_unknown| vec![Err(Unsent { why, is_unknown }); messages.len()];
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => return failed(format!("{error:#}"), false),
+        };
+        let answer = self.client.send_message_batch().queue_url(&self.url).set_entries(Some(entries)).send().await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                let is_refused = matches!(&error, SdkError::ConstructionFailure(_))
+                    || error.as_service_error().is_some_and(|error| error.code().is_some());
+                return failed(format!("{:#}", aws::error(error)), !is_refused);
+            }
+        };
+        let no_answer = || Unsent { why: "SQS did not mention the message".to_owned(), is_unknown: true };
+        let mut sent: Vec<_> = messages.iter().map(|_| Err(no_answer())).collect();
+        let mut set = |id: &str, result| {
+            if let Some(place) = id.parse().ok().and_then(|index: usize| sent.get_mut(index)) {
+                *place = result;
+            }
+        };
+        for entry in answer.successful {
+            set(&entry.id, Ok(entry.message_id));
+        }
+        for entry in answer.failed {
+            let why = entry.message.unwrap_or(entry.code);
+            set(&entry.id, Err(Unsent { why, is_unknown: false }));
+        }
+        sent
+    }
+
+    fn entry(&self, index: usize, message: &Message) -> Result<SendMessageBatchRequestEntry> {
+        let mut entry = SendMessageBatchRequestEntry::builder()
+            .id(index.to_string())
+            .message_body(&message.body)
+            .set_message_attributes(Some(message.attributes.clone()).filter(|attributes| !attributes.is_empty()))
+            // Standard queues may have groups too, for fairness.
+            .set_message_group_id(message.group().map(str::to_owned));
+        if self.is_fifo() {
+            let id = message.system(&Attribute::MessageDeduplicationId);
+            entry = entry.set_message_deduplication_id(id.map(str::to_owned));
+        }
+        if let Some(trace) = message.system(&Attribute::AwsTraceHeader) {
+            let value = MessageSystemAttributeValue::builder().data_type("String").string_value(trace).build()?;
+            entry = entry.message_system_attributes(MessageSystemAttributeNameForSends::AwsTraceHeader, value);
+        }
+        Ok(entry.build()?)
+    }
+
+    /// Deletes messages. Returns the reason for each that was not deleted.
+    pub(crate) async fn delete(&self, messages: &[&Message]) -> Vec<Result<(), String>> {
+        let entry = |(index, message): (usize, &&Message)| {
+            let entry = DeleteMessageBatchRequestEntry::builder().id(index.to_string());
+            entry.receipt_handle(&message.receipt).build()
+        };
+        let entries: Result<Vec<_>, _> = messages.iter().enumerate().map(entry).collect();
+        let failed = |why: String| vec![Err(why); messages.len()];
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => return failed(error.to_string()),
+        };
+        let answer = self.client.delete_message_batch().queue_url(&self.url).set_entries(Some(entries)).send().await;
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return failed(format!("{:#}", aws::error(error))),
+        };
+        let mut deleted = vec![Err("SQS did not mention the message".to_owned()); messages.len()];
+        let mut set = |id: &str, result| {
+            if let Some(place) = id.parse().ok().and_then(|index: usize| deleted.get_mut(index)) {
+                *place = result;
+            }
+        };
+        for entry in answer.successful {
+            set(&entry.id, Ok(()));
+        }
+        for entry in answer.failed {
+            set(&entry.id, Err(entry.message.unwrap_or(entry.code)));
+        }
+        deleted
+    }
+
+    /// Returns the URLs of the queues whose dead-letter queue this is.
+    pub(crate) async fn sources(&self) -> Result<Vec<String>> {
+        let request = self.client.list_dead_letter_source_queues().queue_url(&self.url);
+        let mut pages = request.into_paginator().items().send();
+        let mut urls = Vec::new();
+        while let Some(url) = pages.next().await {
+            urls.push(url.map_err(aws::error)?);
+        }
+        Ok(urls)
+    }
+}

@@ -1,0 +1,329 @@
+//! `dlq redrive`: sends each message to another queue, and deletes it only after SQS has accepted it.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    io::{self, Write},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use lambda_once::clock::{Clock, SystemClock};
+use serde::Serialize;
+
+use super::{
+    Target,
+    examine::{Examined, Examiner},
+    is_selected,
+    message::Message,
+    queue::{BATCH, Queue},
+    reader::Reader,
+    survey, table,
+};
+use crate::{
+    args::DlqRedrive,
+    audit::{Audit, Entry, Outcome},
+    confirm::{has_terminal, is_confirmed},
+    output::{self, Ending},
+    pace::Pace,
+    sqs, store,
+};
+
+const ACTION: &str = "redrive";
+const INTERRUPTED: &str = "interrupted";
+/// The total size of a batch that every Region accepts. A larger message goes alone.
+const MAX_BATCH_BYTES: usize = 256 * 1024;
+
+/// The number of messages for each outcome.
+#[derive(Debug, Default)]
+struct Made {
+    moved: usize,
+    copied: usize,
+    failed: usize,
+    refused: usize,
+    /// Moved, and dead-lettered again.
+    returned: usize,
+    /// Why it ended before the queue did.
+    stopped: Option<&'static str>,
+}
+
+impl Made {
+    fn ending(&self) -> Ending {
+        match (self.moved, self.copied + self.failed + self.refused + self.returned) {
+            (_, 1..) => Ending::Incomplete,
+            _ if self.stopped.is_some() => Ending::Incomplete,
+            (0, 0) => Ending::Nothing,
+            _ => Ending::Done,
+        }
+    }
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{ACTION}: {} moved", self.moved)?;
+        for (count, what) in [
+            (self.copied, "sent, but not deleted"),
+            (self.failed, "failed"),
+            (self.refused, "refused"),
+            (self.returned, "dead-lettered again, and left"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} {what}")?;
+            }
+        }
+        self.stopped.map_or(Ok(()), |why| write!(f, ", {why}"))
+    }
+}
+
+/// What an audit line has of a message.
+#[derive(Debug, Serialize)]
+struct Move<'a> {
+    from: &'a str,
+    to: &'a str,
+    /// The id of the sent message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<String>,
+    state: &'static str,
+}
+
+pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> {
+    if redrive.how.yes && !redrive.how.dry_run {
+        target.settings.check_changes()?;
+    }
+    let to = destination(&redrive, target).await?;
+    ensure!(!to.is_same(&target.queue), "the destination is the dead-letter queue itself");
+    ensure!(
+        to.is_fifo() == target.queue.is_fifo(),
+        "one of {} and {} is a FIFO queue, and the other is not",
+        target.queue.url,
+        to.url
+    );
+    let is_dry = redrive.how.dry_run || !redrive.how.yes;
+    if is_dry {
+        let survey = survey(&redrive.dlq, &redrive.filter, target, None).await?;
+        if survey.is_interrupted {
+            eprintln!("{INTERRUPTED}: nothing was moved");
+            return Ok(Ending::Incomplete);
+        }
+        if survey.messages.is_empty() {
+            eprintln!("nothing to {ACTION}");
+            return Ok(Ending::Nothing);
+        }
+        let table = table(survey.messages.iter(), false, SystemClock.now());
+        let refusals: Vec<_> = survey.messages.iter().filter_map(|message| refusal(message, &redrive)).collect();
+        let count = survey.messages.len() - refusals.len();
+        let refused = refusals.first().map_or(String::new(), |why| format!(", {} refused: {why}", refusals.len()));
+        let question = format!("{ACTION} {count} of {} to {}{refused}", target.queue.url, to.url);
+        if redrive.how.dry_run || !has_terminal() {
+            output::text(&format!("{table}would {question}\n"))?;
+            if !redrive.how.dry_run {
+                eprintln!("nothing was moved: give --yes");
+            }
+            return Ok(Ending::Done);
+        }
+        target.settings.check_changes()?;
+        if !is_confirmed(&table, &question).await? {
+            eprintln!("nothing was moved");
+            return Ok(Ending::Nothing);
+        }
+    }
+    let store = target.settings.store().ok().map(ToString::to_string);
+    let audit = Audit::open(redrive.how.audit.as_deref(), store)?;
+    let mut mover =
+        Mover { redrive: &redrive, from: &target.queue, to: &to, audit, made: Made::default(), sent: HashSet::new() };
+    let mut reader = Reader::new(&target.queue, redrive.dlq.hold);
+    let moved = mover.move_all(target, &mut reader).await;
+    // Also after an error, or nobody sees them for minutes.
+    let finished = reader.finish().await;
+    moved?;
+    output::line(&mover.made.to_string())?;
+    finished?;
+    Ok(mover.made.ending())
+}
+
+async fn destination(redrive: &DlqRedrive, target: &Target) -> Result<Queue> {
+    let client = target.queue.client.clone();
+    if let Some(to) = &redrive.to {
+        let url = sqs::url(&client, to).await?.with_context(|| format!("there is no queue {to}"))?;
+        return Ok(Queue { client, url });
+    }
+    if let Some(url) = &target.source {
+        return Ok(Queue { client, url: url.clone() });
+    }
+    let mut sources = target.queue.sources().await.context("the source of the dead-letter queue: give --to")?;
+    match sources.len() {
+        1 => Ok(Queue { client, url: sources.remove(0) }),
+        0 => bail!("no redrive policy names this queue: give --to"),
+        _ => bail!("the queue has several sources; choose one by --to: {}", sources.join(", ")),
+    }
+}
+
+/// Why a message is refused without `--unprotected`.
+const UNPROTECTED: &str = "its key is the message id, or is not known, and a redriven message has a new id, so that the effect could repeat: give \
+     --selector or --unprotected";
+
+const ENCODED: &str = "its body is in base64, because SQS does not accept the original one";
+
+/// Returns why a message is not moved.
+fn refusal(examined: &Examined, redrive: &DlqRedrive) -> Option<&'static str> {
+    if examined.message.is_encoded() {
+        Some(ENCODED)
+    } else if examined.is_protected || redrive.unprotected {
+        None
+    } else {
+        Some(UNPROTECTED)
+    }
+}
+
+struct Mover<'a> {
+    redrive: &'a DlqRedrive,
+    from: &'a Queue,
+    to: &'a Queue,
+    audit: Audit,
+    made: Made,
+    /// The ids of the messages that were sent. One that fails again must not be moved for ever.
+    sent: HashSet<String>,
+}
+
+impl Mover<'_> {
+    async fn move_all(&mut self, target: &Target, reader: &mut Reader<'_>) -> Result<()> {
+        let store = store::open_if_known(&target.settings).await?;
+        let examiner = Examiner::new(&self.redrive.dlq, &target.settings, store.as_deref());
+        let mut pace = Pace::new(self.redrive.how.rate);
+        let mut left =
+            self.redrive.filter.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        // A batch to a FIFO queue could fail in its middle, and later messages would overtake.
+        let batch = if self.to.is_fifo() { 1 } else { pace.batch(BATCH) };
+        while left > 0 {
+            if !pace.wait().await {
+                self.made.stopped = Some(INTERRUPTED);
+                break;
+            }
+            let received = reader.next().await?;
+            if received.is_empty() {
+                break;
+            }
+            let now = SystemClock.now();
+            let mut chosen = Vec::new();
+            for examined in examiner.examine(received).await? {
+                if reader.is_behind(&examined)
+                    || chosen.len() >= left
+                    || !is_selected(&examined, &self.redrive.filter, now)
+                {
+                    reader.keep(&examined.message);
+                } else if self.has_returned(&examined.message) {
+                    reader.keep(&examined.message);
+                    self.made.returned += 1;
+                } else if let Some(why) = refusal(&examined, self.redrive) {
+                    reader.keep(&examined.message);
+                    self.made.refused += 1;
+                    warn(&examined, why);
+                } else {
+                    chosen.push(examined);
+                }
+            }
+            // The later messages of such a group stay behind it.
+            let mut failed_groups = HashSet::new();
+            for batch in batches(chosen, batch) {
+                if !pace.wait().await {
+                    self.made.stopped = Some(INTERRUPTED);
+                    return Ok(());
+                }
+                let group = batch.first().and_then(|examined| examined.message.group()).filter(|_| self.to.is_fifo());
+                if group.is_some_and(|group| failed_groups.contains(group)) {
+                    continue;
+                }
+                pace.spend(batch.len());
+                left = left.saturating_sub(batch.len());
+                let moved = self.made.moved;
+                self.move_batch(&batch, reader).await?;
+                if self.made.moved > moved {
+                    continue;
+                }
+                let Some(group) = group else {
+                    self.made.stopped = Some("stopped after a batch of which none was moved");
+                    return Ok(());
+                };
+                failed_groups.insert(group.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn has_returned(&self, message: &Message) -> bool {
+        self.sent.contains(&message.id) || self.sent.contains(message.original_id())
+    }
+
+    /// Sends the messages, and then deletes those that SQS has accepted.
+    async fn move_batch(&mut self, batch: &[Examined], reader: &mut Reader<'_>) -> Result<()> {
+        let messages: Vec<&Message> = batch.iter().map(|examined| &examined.message).collect();
+        let sent = self.to.send(&messages).await;
+        let accepted: Vec<&Message> =
+            messages.iter().zip(&sent).filter(|(_, sent)| sent.is_ok()).map(|(message, _)| *message).collect();
+        let mut deleted = if accepted.is_empty() { Vec::new() } else { self.from.delete(&accepted).await }.into_iter();
+        let mut unwritten = None;
+        self.sent.extend(sent.iter().flatten().cloned());
+        for (examined, sent) in batch.iter().zip(sent) {
+            let (outcome, error, sent) = match sent {
+                Ok(id) => match deleted.next().unwrap_or_else(|| Err("it was not deleted".to_owned())) {
+                    Ok(()) => (Outcome::Changed, None, Some(id)),
+                    Err(why) => (Outcome::Copied, Some(why), Some(id)),
+                },
+                Err(unsent) if unsent.is_unknown => (Outcome::Unknown, Some(unsent.why), None),
+                Err(unsent) => (Outcome::Failed, Some(unsent.why), None),
+            };
+            match outcome {
+                Outcome::Changed => self.made.moved += 1,
+                Outcome::Copied => self.made.copied += 1,
+                _ => self.made.failed += 1,
+            }
+            if outcome == Outcome::Changed {
+                reader.forget(&examined.message);
+            } else {
+                reader.keep(&examined.message);
+                warn(examined, error.as_deref().unwrap_or_default());
+            }
+            let details = Move {
+                from: &self.from.url,
+                to: &self.to.url,
+                sent,
+                record: examined.operation.as_ref().ok().map(|found| found.hash.to_hex()),
+                state: examined.state(),
+            };
+            let id = examined.message.id.clone();
+            let entry = Entry { at: SystemClock.now(), action: ACTION, id, outcome, error, details };
+            let line = self.audit.write(entry);
+            unwritten = unwritten.or_else(|| line.err().map(|error| (error, examined.message.id.clone(), outcome)));
+        }
+        match unwritten {
+            Some((error, id, outcome)) => bail!("{error:#}; the first without an audit line: {id} {outcome:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn warn(examined: &Examined, why: &str) {
+    // The audit line says it as well, and a closed terminal must not end the tool before the other lines are written.
+    let _ = writeln!(io::stderr(), "{}: {why}", examined.message.id);
+}
+
+/// Divides messages into batches, each of at most so many messages and bytes.
+fn batches(messages: Vec<Examined>, limit: usize) -> Vec<Vec<Examined>> {
+    let mut batches: Vec<Vec<Examined>> = Vec::new();
+    let mut bytes = 0;
+    for examined in messages {
+        let size = examined.message.bytes();
+        match batches.last_mut() {
+            Some(batch) if batch.len() < limit && bytes + size <= MAX_BATCH_BYTES => {
+                bytes += size;
+                batch.push(examined);
+            }
+            _ => {
+                bytes = size;
+                batches.push(vec![examined]);
+            }
+        }
+    }
+    batches
+}

@@ -1,0 +1,18 @@
+-- Returns the commands that the user may not call. ARGV[1] is the prefix of keys.
+local key, denied = ARGV[1] .. '{00000000000000000000000000000000}00000000000000000000000000000000', {}
+local commands = {
+  { 'evalsha', 'sha', '1', key }, { 'hmget', key, 'f' }, { 'hset', key, 'f', 'v' }, { 'hdel', key, 'f' }, { 'del', key },
+  { 'pexpireat', key, '1' }, { 'time' }, { 'ping' },
+}
+if ARGV[2] == 'true' then
+  local index = ARGV[1] .. 'open'
+  table.insert(commands, { 'zadd', index, '1', 'm' })
+  table.insert(commands, { 'zrem', index, 'm' })
+  table.insert(commands, { 'zrange', index, '0', '1' })
+end
+for _, command in ipairs(commands) do
+  if not redis.acl_check_cmd(unpack(command)) then
+    table.insert(denied, command[1])
+  end
+end
+return denied

@@ -1,0 +1,152 @@
+//! Functions, event source mappings and queues in an AWS account.
+//!
+//! Everything that needs the clients of Lambda and of resource tags is here. The functions of a stack are found by the tag that
+//! CloudFormation puts on them, because its client would take as long to compile as all others together.
+
+use std::{collections::HashMap, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use aws_sdk_lambda::types::{EventSourceMappingConfiguration, FunctionResponseType};
+use aws_sdk_sqs::types::QueueAttributeName as Attribute;
+
+use super::super::facts::{DeadLetters, Function, Mapping, Queue, Redrive, Source};
+use crate::{aws, sqs};
+
+/// The tag of CloudFormation on each resource of a stack.
+const STACK_TAG: &str = "aws:cloudformation:stack-name";
+
+/// Clients for the account and Region of the environment.
+#[derive(Debug)]
+pub(crate) struct Account {
+    functions: aws_sdk_lambda::Client,
+    tags: aws_sdk_resourcegroupstagging::Client,
+    queues: aws_sdk_sqs::Client,
+}
+
+impl Account {
+    pub(crate) async fn open() -> Self {
+        let config = aws::config().await;
+        let functions = aws_sdk_lambda::config::Builder::from(&config).timeout_config(aws::timeouts());
+        let tags = aws_sdk_resourcegroupstagging::config::Builder::from(&config).timeout_config(aws::timeouts());
+        Self {
+            functions: aws_sdk_lambda::Client::from_conf(functions.build()),
+            tags: aws_sdk_resourcegroupstagging::Client::from_conf(tags.build()),
+            queues: sqs::client(&config),
+        }
+    }
+
+    /// Returns the ARNs of a stack's functions.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is none, or if `tag:GetResources` is refused.
+    pub(crate) async fn functions_of(&self, stack: &str) -> Result<Vec<String>> {
+        let filter = aws_sdk_resourcegroupstagging::types::TagFilter::builder().key(STACK_TAG).values(stack).build();
+        let request = self.tags.get_resources().tag_filters(filter).resource_type_filters("lambda:function");
+        let mut pages = request.into_paginator().items().send();
+        let mut arns = Vec::new();
+        while let Some(found) = pages.next().await {
+            arns.extend(found.map_err(aws::error)?.resource_arn);
+        }
+        ensure!(
+            !arns.is_empty(),
+            "the stack {stack} has no functions in this account and Region; nested stacks have their own names"
+        );
+        arns.sort();
+        Ok(arns)
+    }
+
+    /// Returns a function, by its name or ARN, with its mappings and their queues.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of Lambda, and those of SQS for queues.
+    pub(crate) async fn function(&self, name: &str) -> Result<Function> {
+        let found = self.functions.get_function_configuration().function_name(name).send().await;
+        let found = found.map_err(aws::error).with_context(|| format!("the function {name}"))?;
+        let variables = found.environment.and_then(|environment| environment.variables).unwrap_or_default();
+        let mut function = Function {
+            name: found.function_name.unwrap_or_else(|| name.to_owned()),
+            arn: found.function_arn.unwrap_or_default(),
+            timeout: seconds(found.timeout),
+            role: found.role.unwrap_or_default(),
+            variables: variables.into_iter().collect(),
+            mappings: Vec::new(),
+        };
+        let mut pages = self.functions.list_event_source_mappings().function_name(name).into_paginator().items().send();
+        while let Some(found) = pages.next().await {
+            function.mappings.push(self.mapping(found.map_err(aws::error)?).await?);
+        }
+        Ok(function)
+    }
+
+    async fn mapping(&self, found: EventSourceMappingConfiguration) -> Result<Mapping> {
+        let arn = found.event_source_arn.unwrap_or_default();
+        let source = match arn.split(':').nth(2) {
+            Some("sqs") => Source::Queue(self.queue(&arn).await?),
+            Some("kinesis" | "dynamodb") => Source::Stream(arn),
+            _ => Source::Other,
+        };
+        Ok(Mapping {
+            uuid: found.uuid.unwrap_or_default(),
+            source,
+            batch_size: found.batch_size.and_then(|size| u32::try_from(size).ok()).unwrap_or(1),
+            window: seconds(found.maximum_batching_window_in_seconds),
+            reports_failures: found
+                .function_response_types
+                .unwrap_or_default()
+                .contains(&FunctionResponseType::ReportBatchItemFailures),
+        })
+    }
+
+    async fn queue(&self, arn: &str) -> Result<Queue> {
+        let found = self.attributes(arn).await.with_context(|| format!("the queue {arn}"))?;
+        let (url, attributes) = found.with_context(|| format!("there is no queue {arn}"))?;
+        let redrive = match attributes.get(&Attribute::RedrivePolicy) {
+            Some(policy) => Some(self.redrive(policy).await?),
+            None => None,
+        };
+        let name = arn.rsplit(':').next().unwrap_or(arn).to_owned();
+        Ok(Queue {
+            is_fifo: name.ends_with(".fifo"),
+            name,
+            url,
+            visibility: number(&attributes, &Attribute::VisibilityTimeout),
+            retention: number(&attributes, &Attribute::MessageRetentionPeriod),
+            redrive,
+        })
+    }
+
+    async fn redrive(&self, policy: &str) -> Result<Redrive> {
+        let policy: serde_json::Value = serde_json::from_str(policy).context("the redrive policy is not JSON")?;
+        let arn = policy["deadLetterTargetArn"].as_str().unwrap_or_default().to_owned();
+        // SQS returns the number as it was set, which may be text.
+        let count = &policy["maxReceiveCount"];
+        let count = count.as_u64().or_else(|| count.as_str()?.parse().ok()).unwrap_or_default();
+        let target = match self.attributes(&arn).await {
+            Ok(None) => DeadLetters::Missing,
+            Ok(Some((url, attributes))) => {
+                DeadLetters::Found { url, retention: number(&attributes, &Attribute::MessageRetentionPeriod) }
+            }
+            Err(_) => DeadLetters::Unknown,
+        };
+        let max_receive_count = u32::try_from(count).unwrap_or(u32::MAX);
+        Ok(Redrive { max_receive_count, target_arn: arn, target })
+    }
+
+    /// Returns `None` if there is no such queue.
+    async fn attributes(&self, arn: &str) -> Result<Option<(String, HashMap<Attribute, String>)>> {
+        let Some(url) = sqs::url(&self.queues, arn).await? else { return Ok(None) };
+        let names = [Attribute::VisibilityTimeout, Attribute::MessageRetentionPeriod, Attribute::RedrivePolicy];
+        let found = self.queues.get_queue_attributes().queue_url(&url).set_attribute_names(Some(names.into())).send();
+        Ok(Some((url, found.await.map_err(aws::error)?.attributes.unwrap_or_default())))
+    }
+}
+
+fn seconds(count: Option<i32>) -> Duration {
+    Duration::from_secs(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
+}
+
+fn number(attributes: &HashMap<Attribute, String>, name: &Attribute) -> Duration {
+    Duration::from_secs(attributes.get(name).and_then(|value| value.parse().ok()).unwrap_or_default())
+}

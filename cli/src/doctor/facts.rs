@@ -1,0 +1,187 @@
+//! The plain description of a deployment, which collectors fill and rules read.
+
+use std::{collections::BTreeMap, time::Duration};
+
+/// A function, with its event source mappings.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) arn: String,
+    pub(crate) timeout: Duration,
+    pub(crate) role: String,
+    pub(crate) variables: BTreeMap<String, String>,
+    pub(crate) mappings: Vec<Mapping>,
+}
+
+/// An event source mapping.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mapping {
+    pub(crate) uuid: String,
+    pub(crate) source: Source,
+    pub(crate) batch_size: u32,
+    pub(crate) window: Duration,
+    pub(crate) reports_failures: bool,
+}
+
+/// The source of a mapping.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Source {
+    Queue(Queue),
+    /// Kinesis or DynamoDB Streams, by its ARN.
+    Stream(String),
+    /// A source without rules, by its ARN.
+    #[default]
+    Other,
+}
+
+/// An SQS queue.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) is_fifo: bool,
+    pub(crate) visibility: Duration,
+    pub(crate) retention: Duration,
+    pub(crate) redrive: Option<Redrive>,
+}
+
+/// The redrive policy of a queue.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Redrive {
+    pub(crate) max_receive_count: u32,
+    pub(crate) target_arn: String,
+    pub(crate) target: DeadLetters,
+}
+
+/// A dead-letter queue.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum DeadLetters {
+    Found {
+        url: String,
+        retention: Duration,
+    },
+    Missing,
+    /// It could not be read.
+    #[default]
+    Unknown,
+}
+
+/// A table in DynamoDB.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) name: String,
+    /// `None` if there is no such table.
+    pub(crate) description: Option<TableDescription>,
+    /// Whether lists read its index.
+    pub(crate) wants_index: bool,
+    pub(crate) home_region: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TableDescription {
+    pub(crate) is_active: bool,
+    /// Names and types, the partition key first.
+    pub(crate) key: Vec<(String, String)>,
+    /// The key of the index for lists.
+    pub(crate) index: Option<Vec<(String, String)>>,
+    /// `None` if it is not known.
+    pub(crate) ttl: Option<Ttl>,
+    pub(crate) replicas: Vec<String>,
+    pub(crate) is_protected: bool,
+    /// `None` if it is not known.
+    pub(crate) has_recovery: Option<bool>,
+}
+
+/// The time to live of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ttl {
+    Off,
+    On(String),
+}
+
+/// A server of Redis or Valkey.
+#[derive(Clone, Debug)]
+pub(crate) struct Redis {
+    /// The URL without user and password.
+    pub(crate) place: String,
+    /// From `INFO`; empty if the user may not call it.
+    pub(crate) info: BTreeMap<String, String>,
+    /// The save points, or `None` if the user may not read the configuration.
+    pub(crate) save: Option<String>,
+    /// Commands that the user may not call, or why that is not known.
+    pub(crate) denied: Result<Vec<String>, String>,
+    /// Whether the store is configured as a cluster. `None` if the code of a function decides.
+    pub(crate) as_cluster: Option<bool>,
+    pub(crate) service: Service,
+}
+
+/// The service that runs a server of Redis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Service {
+    #[default]
+    Own,
+    /// ElastiCache with nodes, or MemoryDB.
+    Nodes,
+    /// ElastiCache Serverless.
+    Serverless,
+}
+
+/// A server of PostgreSQL.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Postgres {
+    /// The URL without user and password.
+    pub(crate) place: String,
+    pub(crate) role: String,
+    /// Such as 160004.
+    pub(crate) version: i32,
+    pub(crate) is_standby: bool,
+    /// Settings of this session.
+    pub(crate) settings: BTreeMap<String, String>,
+    pub(crate) records: PostgresTable,
+    pub(crate) marks: PostgresTable,
+    pub(crate) pooler: Pooler,
+}
+
+/// A table in PostgreSQL.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PostgresTable {
+    /// With its schema, quoted.
+    pub(crate) name: String,
+    /// Columns that the library reads or writes.
+    pub(crate) wanted: Vec<String>,
+    /// Empty if there is no such table.
+    pub(crate) columns: Vec<String>,
+    pub(crate) has_primary_key: bool,
+    pub(crate) has_purge_index: bool,
+    pub(crate) has_autovacuum: bool,
+    /// Privileges that the role lacks.
+    pub(crate) denied: Vec<String>,
+    /// Days since the oldest row became deletable. `None` without rows, or if it was not read.
+    pub(crate) oldest_days: Option<i32>,
+}
+
+/// A connection pooler between the function and the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Pooler {
+    /// There is no sign of one.
+    #[default]
+    None,
+    /// Another port than the server's answers, and it allows transactions.
+    Likely,
+    /// It returns the connection after each statement.
+    Statement,
+}
+
+/// What the operator states about the code of the functions.
+#[derive(Clone, Debug)]
+pub(crate) struct Stated {
+    pub(crate) margin: Duration,
+    pub(crate) retention: Duration,
+    pub(crate) redrive_within: Option<Duration>,
+    /// The `lease` setting, for work without a deadline.
+    pub(crate) lease: Option<Duration>,
+    pub(crate) reserve: Option<Duration>,
+    pub(crate) concurrency: u32,
+    /// The 99th percentile of a handler's duration.
+    pub(crate) p99: Option<Duration>,
+}

@@ -1,0 +1,175 @@
+//! `lambda-once doctor`, which finds misconfigurations. It only reads.
+//!
+//! [Collectors](collect) describe functions, queues and servers as plain [facts], and [rules] read nothing else.
+
+mod collect;
+mod facts;
+mod finding;
+mod report;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use anyhow::Result;
+
+pub(crate) use collect::Account;
+pub(crate) use facts::{DeadLetters, Source};
+pub(crate) use finding::Severity;
+pub(crate) use rules::LISTING_INDEX;
+
+use self::{
+    facts::{Function, Stated},
+    finding::Report,
+};
+use crate::{
+    args::{self, Doctor},
+    output::{self, Ending},
+    policy,
+    settings::{self, Settings},
+    spec::{self, Spec},
+    store,
+};
+
+/// The variable in which the function of docs/dynamodb.md finds its home Region.
+const HOME_REGION: &str = "HOME_REGION";
+const TABLE: &str = "IDEMPOTENCY_TABLE";
+const REDIS_PREFIX: &str = "once:";
+
+/// Checks functions with their queues and stores, or a store alone.
+///
+/// # Errors
+///
+/// Returns an error if a function, or the store that was given, cannot be read.
+pub(crate) async fn run(doctor: Doctor, settings: &Settings, is_store_given: bool) -> Result<Ending> {
+    let stated = Stated {
+        margin: settings.margin,
+        retention: doctor.retention,
+        redrive_within: doctor.redrive_within,
+        lease: doctor.lease,
+        reserve: doctor.reserve,
+        concurrency: doctor.concurrency,
+        p99: doctor.p99,
+    };
+    let mut report = Report::default();
+    let functions = functions(&doctor).await?;
+    for function in &functions {
+        rules::function(function, &stated, &mut report);
+        skip_permissions(function, &mut report);
+        if !is_store_given {
+            check_stores_of(function, settings, &doctor, &mut report).await;
+        }
+    }
+    if is_store_given || functions.is_empty() {
+        check_store(settings.store()?, Origin::Given, settings, doctor.home_region.clone(), &mut report).await?;
+    }
+    finish(report, doctor.severity, doctor.format.output())
+}
+
+/// Checks a table alone, without notes.
+///
+/// # Errors
+///
+/// Returns an error if the table cannot be read.
+pub(crate) async fn check_table(table: &spec::Table) -> Result<Ending> {
+    let mut report = Report::default();
+    rules::table(&collect::table(table, None).await?, &mut report);
+    finish(report, Severity::Warning, args::Output::Human)
+}
+
+fn finish(report: Report, least: Severity, form: args::Output) -> Result<Ending> {
+    let report = report.finish(least);
+    output::text(&report::print(&report, form)?)?;
+    Ok(if report.findings.is_empty() { Ending::Done } else { Ending::Findings })
+}
+
+async fn functions(doctor: &Doctor) -> Result<Vec<Function>> {
+    if doctor.stacks.is_empty() && doctor.functions.is_empty() {
+        return Ok(Vec::new());
+    }
+    let account = collect::Account::open().await;
+    let mut names = doctor.functions.clone();
+    for stack in &doctor.stacks {
+        names.extend(account.functions_of(stack).await?);
+    }
+    let mut functions = Vec::with_capacity(names.len());
+    for name in names {
+        functions.push(account.function(&name).await?);
+    }
+    Ok(functions)
+}
+
+/// The permissions of a role follow from all its policies, their conditions, boundaries and the account's policies. AWS evaluates
+/// them, and this tool does not.
+fn skip_permissions(function: &Function, report: &mut Report) {
+    let Some(table) = function.variables.get(TABLE) else { return };
+    let place: Vec<_> = function.arn.split(':').collect();
+    let arn = match place[..] {
+        ["arn", partition, "lambda", region, account, ..] => {
+            format!("arn:{partition}:dynamodb:{region}:{account}:table/{table}")
+        }
+        _ => format!("the ARN of {table}"),
+    };
+    let actions = policy::FUNCTION.join(" ");
+    report.skip(
+        &format!("function {}", function.name),
+        "the permissions of its role on the table",
+        format!(
+            "AWS evaluates them: aws iam simulate-principal-policy --policy-source-arn {} --action-names {actions} \
+             --resource-arns {arn}",
+            function.role
+        ),
+    );
+}
+
+async fn check_stores_of(function: &Function, settings: &Settings, doctor: &Doctor, report: &mut Report) {
+    let resource = format!("function {}", function.name);
+    let stores = match settings::stores(|name| function.variables.get(name).cloned()) {
+        Ok(stores) => stores,
+        Err(error) => {
+            report.skip(&resource, "its store", format!("{error:#}"));
+            return;
+        }
+    };
+    let home_region = doctor.home_region.clone().or_else(|| function.variables.get(HOME_REGION).cloned());
+    for store in stores {
+        // Its network may not be this one's.
+        if let Err(error) = check_store(&store, Origin::Function, settings, home_region.clone(), report).await {
+            report.skip(&store.to_string(), "the store", format!("{error:#}"));
+        }
+    }
+}
+
+/// Who named a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// The operator, with all parameters.
+    Given,
+    /// A variable of a function, whose code may set parameters.
+    Function,
+}
+
+async fn check_store(
+    store: &Spec,
+    origin: Origin,
+    settings: &Settings,
+    home_region: Option<String>,
+    report: &mut Report,
+) -> Result<()> {
+    match store {
+        Spec::DynamoDb(table) => rules::table(&collect::table(table, home_region).await?, report),
+        Spec::Redis { url, is_cluster, has_index } => {
+            let prefix = settings.prefix.as_deref().unwrap_or(REDIS_PREFIX);
+            // Its settings are checked, and the cryptography of TLS is installed.
+            store::redis_store(url, (*is_cluster, *has_index), settings.prefix.clone())?;
+            let as_cluster = (origin == Origin::Given).then_some(*is_cluster);
+            let found = collect::redis(url, store.to_string(), prefix, *has_index, as_cluster).await?;
+            rules::redis(&found, report);
+        }
+        Spec::Postgres { url, schema, table } => {
+            let built = store::postgres_store(url, schema.clone(), table.clone(), None)?;
+            let found = collect::postgres(url, store.to_string(), built.schema()).await?;
+            rules::postgres(&found, report);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! Functions and queues in MiniStack. Its answers have the shape of AWS's API models.
+
+use aws_sdk_lambda::{
+    primitives::Blob,
+    types::{Environment, FunctionCode, FunctionResponseType, Runtime},
+};
+use aws_sdk_sqs::types::QueueAttributeName as Attribute;
+
+use super::{Report, report};
+use crate::support::{on_ministack, server, tool, unique_name};
+
+const ROLE: &str = "arn:aws:iam::000000000000:role/orders";
+/// A ZIP file without entries.
+const EMPTY_ZIP: [u8; 22] = [b'P', b'K', 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+const UNCHECKED: [&str; 2] =
+    ["batch size × p99 ÷ concurrency < timeout − reserve", "the permissions of its role on the table"];
+
+/// A function with a queue, whose mapping is disabled.
+pub(crate) struct Deployment {
+    pub(crate) name: String,
+    pub(crate) queue_url: String,
+    pub(crate) dead_letters_url: String,
+    mapping: String,
+    queues: aws_sdk_sqs::Client,
+    functions: aws_sdk_lambda::Client,
+}
+
+impl Deployment {
+    /// As in template.yaml.
+    pub(crate) async fn new(suffix: &str, stack: &str) -> Self {
+        let config = on_ministack().await;
+        let (queues, functions) = (aws_sdk_sqs::Client::new(&config), aws_sdk_lambda::Client::new(&config));
+        let name = unique_name();
+        let create = async |name: String, attributes: &[(Attribute, &str)]| {
+            let mut request = queues.create_queue().queue_name(name);
+            for (attribute, value) in attributes {
+                request = request.attributes(attribute.clone(), *value);
+            }
+            if suffix == ".fifo" {
+                request = request.attributes(Attribute::FifoQueue, "true");
+            }
+            request.send().await.unwrap().queue_url.unwrap()
+        };
+        let retention = (Attribute::MessageRetentionPeriod, "1209600");
+        let dead_letters_url = create(format!("{name}-dead{suffix}"), &[retention]).await;
+        let arn = |name: &str| format!("arn:aws:sqs:us-east-1:000000000000:{name}{suffix}");
+        let redrive = redrive(&arn(&format!("{name}-dead")), 5);
+        let attributes = [
+            (Attribute::VisibilityTimeout, "180"),
+            (Attribute::MessageRetentionPeriod, "345600"),
+            (Attribute::RedrivePolicy, &*redrive),
+        ];
+        let queue_url = create(format!("{name}{suffix}"), &attributes).await;
+        functions
+            .create_function()
+            .function_name(&name)
+            .runtime(Runtime::Providedal2023)
+            .handler("bootstrap")
+            .role(ROLE)
+            .timeout(30)
+            .code(FunctionCode::builder().zip_file(Blob::new(EMPTY_ZIP)).build())
+            .environment(Environment::builder().variables("IDEMPOTENCY_TABLE", &name).build())
+            .tags("aws:cloudformation:stack-name", stack)
+            .send()
+            .await
+            .unwrap();
+        let mapping = functions
+            .create_event_source_mapping()
+            .function_name(&name)
+            .event_source_arn(arn(&name))
+            .batch_size(10)
+            .enabled(false)
+            .function_response_types(FunctionResponseType::ReportBatchItemFailures)
+            .send()
+            .await
+            .unwrap();
+        Self { name, queue_url, dead_letters_url, mapping: mapping.uuid.unwrap(), queues, functions }
+    }
+
+    async fn set(&self, url: &str, attribute: Attribute, value: &str) {
+        self.queues.set_queue_attributes().queue_url(url).attributes(attribute, value).send().await.unwrap();
+    }
+
+    async fn check(&self, arguments: &[&str]) -> Report {
+        let mut command = tool();
+        command.envs([("AWS_ENDPOINT_URL", server("MINISTACK_ENDPOINT")), ("AWS_REGION", "us-east-1".to_owned())]);
+        // The store alone is on another server, because this one is not the reference for DynamoDB.
+        command.env("AWS_ENDPOINT_URL_DYNAMODB", server("DYNAMODB_ENDPOINT"));
+        command.arg("doctor").args(arguments);
+        report(command).await
+    }
+
+    /// Without the store.
+    async fn codes(&self) -> Vec<String> {
+        let report = self.check(&["--function", &self.name]).await;
+        let codes = report.codes().into_iter().filter(|code| *code != "table-missing");
+        codes.map(str::to_owned).collect()
+    }
+}
+
+fn redrive(arn: &str, count: u32) -> String {
+    format!(r#"{{"deadLetterTargetArn":"{arn}","maxReceiveCount":"{count}"}}"#)
+}
+
+#[tokio::test]
+async fn a_function_is_checked_with_its_queue_and_its_store() {
+    for suffix in ["", ".fifo"] {
+        let deployment = Deployment::new(suffix, "none").await;
+        let report = deployment.check(&["--function", &deployment.name]).await;
+        // The variable of the function names the store.
+        report.assert(&["table-missing"], &UNCHECKED);
+        assert_eq!(report.findings[0]["resource"], format!("table {}", deployment.name));
+        let arn = format!("--resource-arns arn:aws:dynamodb:us-east-1:000000000000:table/{}", deployment.name);
+        assert!(report.ended.out.contains(&format!("--policy-source-arn {ROLE} ")), "{report:#?}");
+        assert!(report.ended.out.contains(&arn), "{report:#?}");
+        let fits = deployment.check(&["--function", &deployment.name, "--p99", "800ms"]).await;
+        fits.assert(&["table-missing"], &UNCHECKED[1..]);
+    }
+}
+
+#[tokio::test]
+async fn the_functions_of_a_stack_are_found() {
+    let stack = unique_name();
+    let (first, second) = (Deployment::new("", &stack).await, Deployment::new("", &stack).await);
+    let report = first.check(&["--stack", &stack]).await;
+    let mut tables: Vec<_> = report.findings.iter().map(|finding| finding["resource"].as_str().unwrap()).collect();
+    tables.sort_unstable();
+    let mut expected = [format!("table {}", first.name), format!("table {}", second.name)];
+    expected.sort_unstable();
+    assert_eq!(tables, expected, "{report:#?}");
+    let mut command = tool();
+    command.envs([("AWS_ENDPOINT_URL", server("MINISTACK_ENDPOINT")), ("AWS_REGION", "us-east-1".to_owned())]);
+    command.args(["doctor", "--stack", &unique_name()]);
+    let none = crate::support::ended(command).await.assert_code(1);
+    assert!(none.errors.contains("has no functions"), "{none:?}");
+}
+
+#[tokio::test]
+async fn a_store_out_of_reach_is_not_checked() {
+    let deployment = Deployment::new("", "none").await;
+    let update = deployment.functions.update_function_configuration().function_name(&deployment.name);
+    let variables = Environment::builder().variables("REDIS_URL", "redis://:secret@127.0.0.1:1").build();
+    update.environment(variables).send().await.unwrap();
+    let report = deployment.check(&["--function", &deployment.name]).await;
+    report.assert(&[], &[UNCHECKED[0], "the store"]);
+    assert!(report.ended.out.contains("no connection to redis://127.0.0.1:1"), "{report:#?}");
+    assert!(!report.ended.out.contains("secret"), "{report:#?}");
+}
+
+#[tokio::test]
+async fn each_fault_of_a_deployment_is_found() {
+    let deployment = Deployment::new("", "none").await;
+    assert_eq!(deployment.codes().await, [""; 0]);
+    let (url, dead) = (&*deployment.queue_url, &*deployment.dead_letters_url);
+
+    deployment.set(url, Attribute::VisibilityTimeout, "100").await;
+    assert_eq!(deployment.codes().await, ["visibility-timeout-short"]);
+    deployment.set(url, Attribute::VisibilityTimeout, "180").await;
+
+    let name = &deployment.name;
+    let arn = format!("arn:aws:sqs:us-east-1:000000000000:{name}-dead");
+    deployment.set(url, Attribute::RedrivePolicy, &redrive(&arn, 3)).await;
+    assert_eq!(deployment.codes().await, ["max-receive-count-low"]);
+    deployment.set(url, Attribute::RedrivePolicy, "").await;
+    assert_eq!(deployment.codes().await, ["dead-letter-queue-missing"]);
+    deployment.set(url, Attribute::RedrivePolicy, &redrive(&arn, 5)).await;
+
+    deployment.set(dead, Attribute::MessageRetentionPeriod, "345600").await;
+    assert_eq!(deployment.codes().await, ["dead-letter-retention-short"]);
+    deployment.set(dead, Attribute::MessageRetentionPeriod, "1209600").await;
+
+    let update = deployment.functions.update_event_source_mapping().uuid(&deployment.mapping);
+    update.set_function_response_types(Some(Vec::new())).send().await.unwrap();
+    assert_eq!(deployment.codes().await, ["report-batch-item-failures-missing"]);
+    let update = deployment.functions.update_event_source_mapping().uuid(&deployment.mapping);
+    update.function_response_types(FunctionResponseType::ReportBatchItemFailures).send().await.unwrap();
+
+    let update = deployment.functions.update_function_configuration().function_name(name);
+    let variables = Environment::builder().variables("LAMBDA_ONCE_DISABLED", "1").build();
+    update.environment(variables).send().await.unwrap();
+    assert_eq!(deployment.codes().await, ["protection-disabled"]);
+
+    deployment.queues.delete_queue().queue_url(dead).send().await.unwrap();
+    assert_eq!(deployment.codes().await, ["protection-disabled", "dead-letter-queue-absent"]);
+}
