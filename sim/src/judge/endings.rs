@@ -1,0 +1,81 @@
+//! No message is lost, and no key is stuck once faults have stopped.
+
+use super::{Call, Index, Violation};
+use crate::history::{Answer, End, Entry, History, Ms, Outcome, Policy};
+
+pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>) {
+    let end = history.events.last().map_or(0, |event| event.at);
+    for message in &index.messages {
+        let key = &history.keys[message.key as usize];
+        let mut violate = |at, property, text| found.push(Violation { property, key: message.key, at, text });
+        match (message.acknowledged, message.dead_lettered) {
+            (None, None) => violate(end, "no message is lost", "it is neither acknowledged nor dead-lettered".to_owned()),
+            (Some(at), _) if history.terms.retention.is_none() && !is_done(history, index, message.key, message.payload, at) => {
+                let text = format!("it was acknowledged without an effect of payload {}", message.payload);
+                violate(at, "no message is lost", text);
+            }
+            (None, Some((at, true))) if key.policy != Policy::Refuse && !key.is_poison && !is_misused(index, message.key, message.payload) => {
+                violate(at, "no key is stuck", "a message failed until it was dead-lettered, without any fault".to_owned());
+            }
+            _ => {}
+        }
+    }
+    for call in index.calls.iter().filter(|call| call.is_audit) {
+        let of = &history.keys[call.key as usize];
+        if of.entry == Entry::Queue {
+            continue;
+        }
+        let is_final = match call.told.map(|(_, answer)| answer) {
+            None => false,
+            Some(
+                Answer::Executed(_)
+                | Answer::TookOver(_)
+                | Answer::Recovered(_)
+                | Answer::Ran(_)
+                | Answer::Replayed(_)
+                | Answer::ReplayedFailure
+                | Answer::FailedPermanently
+                | Answer::Superseded,
+            ) => true,
+            Some(Answer::Mismatch) => of.policy == Policy::Refuse || is_misused(index, call.key, call.payload),
+            Some(Answer::Abandoned) => of.policy == Policy::Refuse && !history.terms.is_calm,
+            Some(_) => false,
+        };
+        if !is_final {
+            let text = format!("the last answer is {:?}", call.told);
+            found.push(Violation { property: "no key is stuck", key: call.key, at: end, text });
+        }
+    }
+    if history.terms.is_calm {
+        index.calls.iter().for_each(|call| calm(index, call, found));
+    }
+}
+
+/// Returns whether the operation, or a newer one of its entity, took effect before this time.
+fn is_done(history: &History, index: &Index, key: u32, payload: u8, at: Ms) -> bool {
+    let order = history.keys[key as usize].order;
+    index.runs.iter().filter(|run| run.effect.is_some_and(|effect| effect <= at)).any(|run| {
+        let of = history.keys[run.key as usize].order;
+        let is_newer = matches!((order, of), (Some(ours), Some(theirs)) if ours.0 == theirs.0 && ours.1 < theirs.1);
+        (run.key == key && run.payload == payload) || is_newer
+    })
+}
+
+/// Returns whether the key belongs to another payload: its outcome, or a failure that does not say whose it is.
+fn is_misused(index: &Index, key: u32, payload: u8) -> bool {
+    index.outcomes[key as usize].iter().any(|(_, outcome)| match outcome {
+        Some(Outcome::Completed(run)) => index.runs[*run as usize].payload != payload,
+        Some(Outcome::Failed) => true,
+        None => false,
+    })
+}
+
+/// Without faults no call finds a key abandoned, unless its handler left that open.
+fn calm(index: &Index, call: &Call, found: &mut Vec<Violation>) {
+    let Some((at, Answer::Abandoned)) = call.told else { return };
+    let is_lost = |end: Option<(End, Ms)>| end.is_some_and(|(end, _)| end.is_loss());
+    if !index.runs_of(call.key).any(|(_, run)| is_lost(run.ended)) {
+        let text = "nothing was lost".to_owned();
+        found.push(Violation { property: "nothing is abandoned without a loss", key: call.key, at, text });
+    }
+}

@@ -1,0 +1,85 @@
+//! The outcome of a key is decided once within its retention, and every answer agrees with it.
+
+use super::{Index, Violation};
+use crate::history::{Answer, History, KeyId, Ms, Outcome, Terms};
+
+pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>) {
+    for (key, outcomes) in (0..).zip(&index.outcomes) {
+        once(&history.terms, key, outcomes, found);
+    }
+    for call in &index.calls {
+        let Some((at, answer)) = call.told else { continue };
+        let outcomes = &index.outcomes[call.key as usize];
+        let mut violate = |property, text| found.push(Violation { property, key: call.key, at, text });
+        if let Some(run) = answer.result() {
+            match index.runs.get(run as usize) {
+                None => violate("answers are of runs", format!("{answer:?} is the result of no run")),
+                Some(run) if run.key != call.key => violate("answers are of the key", format!("{answer:?}")),
+                Some(run) if run.payload != call.payload => {
+                    violate("answers are of the payload", format!("payload {} got {answer:?}", call.payload));
+                }
+                Some(_) => {}
+            }
+        }
+        if !is_recorded(answer, outcomes, at) {
+            violate("answers are recorded", format!("{answer:?}, but the store has shown only {outcomes:?}"));
+        }
+        let decided = decision(&history.terms, outcomes, call.asked, at);
+        if let Some(outcome) = decided
+            && !agrees(answer, outcome, |run| index.runs[run as usize].payload == call.payload)
+        {
+            violate("a decided key is replayed", format!("{answer:?}, asked for after {outcome:?} was recorded"));
+        }
+    }
+}
+
+fn once(terms: &Terms, key: KeyId, outcomes: &[(Ms, Option<Outcome>)], found: &mut Vec<Violation>) {
+    for pair in outcomes.windows(2) {
+        let [(since, before), (at, after)] = *pair else { continue };
+        if before.is_some() && stands(terms, since, at) {
+            let text = format!("{before:?} of {since} ms became {after:?}");
+            found.push(Violation { property: "outcomes are decided once", key, at, text });
+        }
+    }
+}
+
+/// Returns whether a record of this time is still within its retention, as everybody must see it.
+fn stands(terms: &Terms, since: Ms, at: Ms) -> bool {
+    terms.retention.is_none_or(|retention| at < since + retention.saturating_sub(terms.slack))
+}
+
+/// Returns the outcome that stands from before the question until after the answer.
+fn decision(terms: &Terms, outcomes: &[(Ms, Option<Outcome>)], asked: Ms, told: Ms) -> Option<Outcome> {
+    let (since, outcome) = outcomes.iter().rev().find(|(since, _)| *since < asked)?;
+    (*outcome).filter(|_| stands(terms, *since, told))
+}
+
+/// Returns whether the store has shown what the answer claims.
+fn is_recorded(answer: Answer, outcomes: &[(Ms, Option<Outcome>)], at: Ms) -> bool {
+    let mut shown = outcomes.iter().filter(|(since, _)| *since <= at).filter_map(|(_, outcome)| *outcome);
+    match answer {
+        Answer::Executed(result)
+        | Answer::TookOver(result)
+        | Answer::Recovered(result)
+        | Answer::Replayed(result) => shown.any(|outcome| match (outcome, result) {
+            (Outcome::Completed(run), Some(result)) => run == result,
+            (Outcome::Completed(_), None) => true,
+            (Outcome::Failed, _) => false,
+        }),
+        Answer::ReplayedFailure => shown.any(|outcome| outcome == Outcome::Failed),
+        _ => true,
+    }
+}
+
+/// Returns whether a call that was made after the decision may get this answer.
+fn agrees(answer: Answer, outcome: Outcome, is_same_payload: impl Fn(u32) -> bool) -> bool {
+    match (answer, outcome) {
+        (Answer::Error | Answer::Lost | Answer::NotStarted | Answer::Failed, _) => true,
+        (Answer::Replayed(result), Outcome::Completed(run)) => {
+            is_same_payload(run) && result.is_none_or(|result| result == run)
+        }
+        (Answer::Mismatch, Outcome::Completed(run)) => !is_same_payload(run),
+        (Answer::ReplayedFailure | Answer::Mismatch, Outcome::Failed) => true,
+        _ => false,
+    }
+}
