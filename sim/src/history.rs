@@ -141,7 +141,9 @@ impl Answer {
     /// Returns the result that the caller was given.
     pub fn result(self) -> Option<RunId> {
         match self {
-            Self::Executed(run) | Self::TookOver(run) | Self::Recovered(run) | Self::Ran(run) | Self::Replayed(run) => run,
+            Self::Executed(run) | Self::TookOver(run) | Self::Recovered(run) | Self::Ran(run) | Self::Replayed(run) => {
+                run
+            }
             _ => None,
         }
     }

@@ -113,7 +113,8 @@ impl Plan {
             concurrency: random.index(4) + 1,
         };
         let faults = if is_calm { Faults::default() } else { Faults::draw(random) };
-        let terms = Terms { clocks_hold, retention, slack: 2 * MARGIN + 2 * max_offset.min(MARGIN) + 1_000, is_calm };
+        let skew = if store_clock == StoreClock::Sender { 2 * max_offset } else { 0 };
+        let terms = Terms { clocks_hold, retention, slack: 2 * MARGIN + skew + 1_000, is_calm };
         Self {
             store_clock,
             terms,
@@ -166,7 +167,8 @@ fn keys(random: &mut Random, policies: [Policy; 3], is_ordered_queue: bool) -> V
 impl Faults {
     /// Draws each rate apart, and leaves many at zero, so that histories differ in which faults meet.
     fn draw(random: &mut Random) -> Self {
-        let mut rate = |most: u64| if random.chance(500) { u32::try_from(random.between(1, most)).unwrap_or(0) } else { 0 };
+        let mut rate =
+            |most: u64| if random.chance(500) { u32::try_from(random.between(1, most)).unwrap_or(0) } else { 0 };
         Self {
             request_lost: rate(200),
             request_doubled: rate(300),

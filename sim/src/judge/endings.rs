@@ -9,13 +9,25 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
         let key = &history.keys[message.key as usize];
         let mut violate = |at, property, text| found.push(Violation { property, key: message.key, at, text });
         match (message.acknowledged, message.dead_lettered) {
-            (None, None) => violate(end, "no message is lost", "it is neither acknowledged nor dead-lettered".to_owned()),
-            (Some(at), _) if history.terms.retention.is_none() && !is_done(history, index, message.key, message.payload, at) => {
+            (None, None) => {
+                violate(end, "no message is lost", "it is neither acknowledged nor dead-lettered".to_owned())
+            }
+            (Some(at), _)
+                if history.terms.retention.is_none() && !is_done(history, index, message.key, message.payload, at) =>
+            {
                 let text = format!("it was acknowledged without an effect of payload {}", message.payload);
                 violate(at, "no message is lost", text);
             }
-            (None, Some((at, true))) if key.policy != Policy::Refuse && !key.is_poison && !is_misused(index, message.key, message.payload) => {
-                violate(at, "no key is stuck", "a message failed until it was dead-lettered, without any fault".to_owned());
+            (None, Some((at, true)))
+                if key.policy != Policy::Refuse
+                    && !key.is_poison
+                    && !is_misused(history, index, message.key, message.payload) =>
+            {
+                violate(
+                    at,
+                    "no key is stuck",
+                    "a message failed until it was dead-lettered, without any fault".to_owned(),
+                );
             }
             _ => {}
         }
@@ -37,7 +49,7 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
                 | Answer::FailedPermanently
                 | Answer::Superseded,
             ) => true,
-            Some(Answer::Mismatch) => of.policy == Policy::Refuse || is_misused(index, call.key, call.payload),
+            Some(Answer::Mismatch) => of.policy == Policy::Refuse || is_misused(history, index, call.key, call.payload),
             Some(Answer::Abandoned) => of.policy == Policy::Refuse && !history.terms.is_calm,
             Some(_) => false,
         };
@@ -61,13 +73,18 @@ fn is_done(history: &History, index: &Index, key: u32, payload: u8, at: Ms) -> b
     })
 }
 
-/// Returns whether the key belongs to another payload: its outcome, or a failure that does not say whose it is.
-fn is_misused(index: &Index, key: u32, payload: u8) -> bool {
-    index.outcomes[key as usize].iter().any(|(_, outcome)| match outcome {
-        Some(Outcome::Completed(run)) => index.runs[*run as usize].payload != payload,
-        Some(Outcome::Failed) => true,
-        None => false,
-    })
+/// Returns whether the key belongs to another payload: by its outcome, or by a failure, which does not show whose it is.
+/// The claim of a lost run that was superseded stays for good.
+fn is_misused(history: &History, index: &Index, key: u32, payload: u8) -> bool {
+    let is_ordered = history.keys[key as usize].order.is_some();
+    let mut lost = index.runs_of(key).filter(|(number, run)| index.is_loss(*number, run));
+    let is_lost = is_ordered && lost.any(|(_, run)| run.payload != payload);
+    is_lost
+        || index.outcomes[key as usize].iter().any(|(_, outcome)| match outcome {
+            Some(Outcome::Completed(run)) => index.runs[*run as usize].payload != payload,
+            Some(Outcome::Failed) => true,
+            None => false,
+        })
 }
 
 /// Without faults no call finds a key abandoned, unless its handler left that open.

@@ -129,4 +129,13 @@ impl Index {
         let run = &self.runs[number as usize];
         self.outcomes[run.key as usize].iter().any(|(_, outcome)| *outcome == Some(Outcome::Completed(number)))
     }
+
+    /// Returns whether the run left its claim behind, because it was lost, or returned without a record.
+    pub fn is_loss(&self, number: u32, run: &Run) -> bool {
+        match run.ended {
+            Some((end, _)) if end.is_loss() => true,
+            Some((End::Returned, _)) => !self.is_recorded(number),
+            _ => false,
+        }
+    }
 }

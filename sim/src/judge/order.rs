@@ -15,9 +15,8 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
     }
     effects.sort_unstable();
     for (place, (at, entity, sequence, key)) in effects.iter().enumerate() {
-        let newer = effects[..place].iter().find(|(earlier, of, newer, _)| {
-            earlier < at && of == entity && newer > sequence
-        });
+        let newer =
+            effects[..place].iter().find(|(earlier, of, newer, _)| earlier < at && of == entity && newer > sequence);
         if let Some((earlier, _, newer, _)) = newer {
             let text = format!("sequence {sequence} after sequence {newer} of {earlier} ms");
             found.push(Violation { property: "no older effect after a newer one", key: *key, at: *at, text });

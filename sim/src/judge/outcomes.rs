@@ -1,7 +1,7 @@
 //! The outcome of a key is decided once within its retention, and every answer agrees with it.
 
-use super::{Index, Violation};
-use crate::history::{Answer, History, KeyId, Ms, Outcome, Terms};
+use super::{Call, Index, Violation};
+use crate::history::{Answer, Entry, History, KeyId, Ms, Outcome, Terms};
 
 pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>) {
     for (key, outcomes) in (0..).zip(&index.outcomes) {
@@ -21,16 +21,37 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
                 Some(_) => {}
             }
         }
-        if !is_recorded(answer, outcomes, at) {
+        if !is_recorded(answer, outcomes, at) && !follows_unrecorded(history, index, call) {
             violate("answers are recorded", format!("{answer:?}, but the store has shown only {outcomes:?}"));
         }
         let decided = decision(&history.terms, outcomes, call.asked, at);
         if let Some(outcome) = decided
             && !agrees(answer, outcome, |run| index.runs[run as usize].payload == call.payload)
+            && !(answer == Answer::Mismatch && meets_other_payload(history, index, call))
         {
             violate("a decided key is replayed", format!("{answer:?}, asked for after {outcome:?} was recorded"));
         }
     }
+}
+
+/// Returns whether the same batch may contain the message before it with the same key that ran and was not recorded. Its
+/// duplicate gets its verdict, and a batch shows that as a replay.
+fn follows_unrecorded(history: &History, index: &Index, call: &Call) -> bool {
+    history.keys[call.key as usize].entry == Entry::Queue
+        && index.calls.iter().any(|other| {
+            let is_leader = other.key == call.key && other.asked == call.asked && other.payload == call.payload;
+            is_leader && matches!(other.told, Some((_, Answer::Ran(_))))
+        })
+}
+
+/// Returns whether the same batch may contain the key with another payload. The later one is a mismatch then, whatever
+/// is on record.
+fn meets_other_payload(history: &History, index: &Index, call: &Call) -> bool {
+    history.keys[call.key as usize].entry == Entry::Queue
+        && index
+            .calls
+            .iter()
+            .any(|other| other.key == call.key && other.asked == call.asked && other.payload != call.payload)
 }
 
 fn once(terms: &Terms, key: KeyId, outcomes: &[(Ms, Option<Outcome>)], found: &mut Vec<Violation>) {
@@ -58,14 +79,13 @@ fn decision(terms: &Terms, outcomes: &[(Ms, Option<Outcome>)], asked: Ms, told: 
 fn is_recorded(answer: Answer, outcomes: &[(Ms, Option<Outcome>)], at: Ms) -> bool {
     let mut shown = outcomes.iter().filter(|(since, _)| *since <= at).filter_map(|(_, outcome)| *outcome);
     match answer {
-        Answer::Executed(result)
-        | Answer::TookOver(result)
-        | Answer::Recovered(result)
-        | Answer::Replayed(result) => shown.any(|outcome| match (outcome, result) {
-            (Outcome::Completed(run), Some(result)) => run == result,
-            (Outcome::Completed(_), None) => true,
-            (Outcome::Failed, _) => false,
-        }),
+        Answer::Executed(result) | Answer::TookOver(result) | Answer::Recovered(result) | Answer::Replayed(result) => {
+            shown.any(|outcome| match (outcome, result) {
+                (Outcome::Completed(run), Some(result)) => run == result,
+                (Outcome::Completed(_), None) => true,
+                (Outcome::Failed, _) => false,
+            })
+        }
         Answer::ReplayedFailure => shown.any(|outcome| outcome == Outcome::Failed),
         _ => true,
     }

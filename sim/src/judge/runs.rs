@@ -39,15 +39,6 @@ fn exclusion(history: &History, index: &Index, found: &mut Vec<Violation>) {
     }
 }
 
-/// Returns whether the run left its claim behind, since it was lost, or returned without a record.
-fn is_loss(number: u32, run: &Run, index: &Index) -> bool {
-    match run.ended {
-        Some((end, _)) if end.is_loss() => true,
-        Some((End::Returned, _)) => !index.is_recorded(number),
-        _ => false,
-    }
-}
-
 /// Checks each pair of runs of a key. Records outlast the history.
 fn policy(key: &Key, id: u32, runs: &[(u32, &Run)], index: &Index, found: &mut Vec<Violation>) {
     let recorded = index.outcomes[id as usize].iter().find(|(_, outcome)| outcome.is_some());
@@ -65,7 +56,7 @@ fn policy(key: &Key, id: u32, runs: &[(u32, &Run)], index: &Index, found: &mut V
                 let text = format!("{:?}: run {number} took effect, and another began", key.policy);
                 violate("at most one effect", text);
             }
-            if !is_loss(*number, earlier, index) {
+            if !index.is_loss(*number, earlier) {
                 continue;
             }
             if key.policy == Policy::Refuse {
@@ -105,9 +96,7 @@ fn calm(key: &Key, id: u32, runs: &[(u32, &Run)], found: &mut Vec<Violation>) {
 fn executed(index: &Index, found: &mut Vec<Violation>) {
     for call in &index.calls {
         let Some((at, Answer::Executed(Some(executed)))) = call.told else { continue };
-        let lost = index.runs_of(call.key).find(|(number, run)| {
-            *number < executed && is_loss(*number, run, index)
-        });
+        let lost = index.runs_of(call.key).find(|(number, run)| *number < executed && index.is_loss(*number, run));
         if let Some((number, _)) = lost {
             let text = format!("run {number} was lost before run {executed}");
             found.push(Violation { property: "Executed means no earlier effect", key: call.key, at, text });

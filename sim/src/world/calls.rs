@@ -6,8 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, request::Parts};
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
-    BoxError, BoxFuture, Claim, ErrorKind, Failure, Idempotency, Outcome, OutcomeKind, ProbeResult,
-    Verdict,
+    BoxError, BoxFuture, Claim, ErrorKind, Failure, Idempotency, Outcome, OutcomeKind, ProbeResult, Verdict,
     http::{Caller, IdempotencyKeyLayer, IdempotencyKeyService},
 };
 use lambda_runtime::Context;
@@ -20,12 +19,11 @@ use super::{
     handler::{self, Order, Site, result_of, run_in},
     worker::{context, done, engine},
 };
-use crate::history::{Answer, CallId, Entry, Policy, RunId};
+use crate::history::{Answer, Entry, Policy, RunId};
 
 /// A call that waits for a worker.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub(super) call: CallId,
     pub(super) order: Order,
     pub(super) sender: oneshot::Sender<Answer>,
 }
@@ -47,7 +45,7 @@ pub(super) type Exchange = Box<dyn Fn(Request<Full<Bytes>>) -> BoxFuture<'static
 
 /// Handles a call in an invocation.
 pub(super) async fn serve(site: &Arc<Site>, job: Job, exchange: &Exchange, calls: &Idempotency) {
-    let Job { order, sender, .. } = job;
+    let Job { order, sender } = job;
     let world = &site.world;
     let entry = world.plan.keys[order.key as usize].entry;
     let in_lambda = match entry {
@@ -59,9 +57,7 @@ pub(super) async fn serve(site: &Arc<Site>, job: Job, exchange: &Exchange, calls
     site.present.set(fate);
     let context = given.map(|(context, _)| context);
     let answer = match entry {
-        Entry::Http => {
-            Fated::new(Arc::clone(world), fate, exchange(request(order, context))).await
-        }
+        Entry::Http => Fated::new(Arc::clone(world), fate, exchange(request(order, context))).await,
         _ => Fated::new(Arc::clone(world), fate, operate(Arc::clone(site), calls.clone(), order, context)).await,
     };
     // A worker that was killed drops the sender.
@@ -72,7 +68,8 @@ pub(super) async fn serve(site: &Arc<Site>, job: Job, exchange: &Exchange, calls
 
 async fn operate(site: Arc<Site>, once: Idempotency, order: Order, context: Option<Context>) -> Answer {
     let world = &site.world;
-    let wait = world.lock().random.chance(400).then(|| world.lock().random.pause(0, 8_000));
+    let waits = world.lock().random.chance(400);
+    let wait = waits.then(|| world.lock().random.pause(0, 8_000));
     let mut operation = once.operation("call", &order.key).payload(&order);
     if let Some(context) = context {
         operation = operation.deadline(&context);
@@ -94,9 +91,8 @@ async fn operate(site: Arc<Site>, once: Idempotency, order: Order, context: Opti
         return answer_to(operation.run_with(work).await);
     }
     let of_probe = Arc::clone(&site);
-    let probe = move |_: Claim| async move {
-        handler::probe(of_probe, order.key).await.map(done).map_err(Failure::from)
-    };
+    let probe =
+        move |_: Claim| async move { handler::probe(of_probe, order.key).await.map(done).map_err(Failure::from) };
     answer_to(operation.probe(probe).run_with(work).await)
 }
 

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use tokio::{sync::oneshot, time::{sleep, timeout}};
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 
 use super::{World, calls::Job, handler::Order};
 use crate::history::{Answer, Entry, KeyId};
@@ -50,7 +53,7 @@ async fn ask(world: &Arc<World>, key: KeyId, payload: u8, is_audit: bool) -> Ans
     let call = world.ask(key, payload, is_audit);
     let (sender, receiver) = oneshot::channel();
     let order = Order::new(world, key, payload);
-    world.put(Job { call, order, sender });
+    world.put(Job { order, sender });
     let answer = match timeout(PATIENCE, receiver).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) | Err(_) => Answer::Lost,

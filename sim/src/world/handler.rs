@@ -8,7 +8,7 @@ use std::{
 use lambda_once::{BoxError, Claim, Failure, ProbeResult};
 use tokio::time::sleep;
 
-use super::{World, WorkerClock, fate::Present};
+use super::{WorkerClock, World, fate::Present};
 use crate::{
     counters::Fault,
     history::{End, KeyId, RunId, What},

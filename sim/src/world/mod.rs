@@ -107,7 +107,7 @@ impl World {
         let has_faults = !plan.terms.is_calm;
         Self {
             server: Server::new(plan.store_clock, bug),
-            queue: Queue::new(plan.queue),
+            queue: Queue::default(),
             inbox: Mutex::default(),
             arrivals: Notify::new(),
             bug,

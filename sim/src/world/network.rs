@@ -6,12 +6,14 @@ use lambda_once::{
     BoxFuture, Error, ErrorKind, ErrorStatus, Store,
     clock::Clock,
     record::{KeyHash, Record},
-    store::{Answers, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled, StoreId},
+    store::{
+        Answers, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled, StoreId,
+    },
 };
 use tokio::{sync::oneshot, time::sleep};
 
 use super::{
-    World, WorkerClock,
+    WorkerClock, World,
     server::{Request, Response, outcome},
 };
 use crate::counters::Fault;

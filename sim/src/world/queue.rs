@@ -14,9 +14,8 @@ use crate::{
 /// for newer ones.
 const MAX_AUDIT_RECEIVES: u32 = 20;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Queue {
-    plan: QueuePlan,
     messages: Mutex<Vec<Message>>,
 }
 
@@ -41,10 +40,6 @@ pub(super) struct Delivery {
 }
 
 impl Queue {
-    pub(super) fn new(plan: QueuePlan) -> Self {
-        Self { plan, messages: Mutex::default() }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Vec<Message>> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,7 +78,8 @@ impl World {
             }
             let is_taken = entry.visible_at > now;
             // A standard queue may deliver a message that another worker has.
-            let is_doubled = is_taken && !is_fifo && self.strikes(self.plan.faults.delivered_twice, Fault::DeliveredTwice);
+            let is_doubled =
+                is_taken && !is_fifo && self.strikes(self.plan.faults.delivered_twice, Fault::DeliveredTwice);
             if is_taken && !is_doubled {
                 blocked.push(entry.group);
                 continue;

@@ -13,7 +13,7 @@ use lambda_runtime::{Context, LambdaEvent};
 use tokio::time::timeout;
 
 use super::{
-    World, WorkerClock, calls,
+    WorkerClock, World, calls,
     fate::{Fate, Fated},
     handler::{self, Order, Site, result_of},
     network::Link,
