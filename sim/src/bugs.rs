@@ -4,10 +4,10 @@
 //! touched.
 
 use lambda_once::{
-    Error, MemoryStore,
+    Error, MemoryStore, OutcomeKind,
     clock::Timestamp,
     record::{Owner, Record, Status, StoredResult},
-    store::{ClaimRequest, Claimed, Grant, SettleRequest, Settled, Settlement, Takeover},
+    store::{ClaimRequest, Claimed, Grant, Refusal, SettleRequest, Settled, Settlement, Takeover},
 };
 
 use crate::world::server::{Request, Response, plain, record};
@@ -55,7 +55,6 @@ bugs! {
     TakeoverNotTold "C8" "takeover-not-told" "A grant does not show that it took over.",
     SettleWithoutOwner "S1" "settle-without-owner" "A settle does not check the owner.",
     SettleOverOutcome "S1" "settle-over-outcome" "A settle does not check that the record is in progress.",
-    SettleCreatesRecord "S1" "settle-creates-record" "A completion creates the record if there is none.",
     ReleaseWithoutOwner "S3" "release-without-owner" "A release deletes the record of any claim.",
     LostLeaseReportedDone "S3" "lost-lease-reported-done" "A settle that finds its lease lost reports success.",
     AnswerBeforeWrite "S4" "answer-before-write" "A completion is answered and not written.",
@@ -65,6 +64,10 @@ bugs! {
     RenewalIgnored "L5" "renewal-ignored" "A renewal is answered and not written.",
     OrderForgotten "G1" "order-forgotten" "Claims and settles do not read or write the mark.",
     CompletionLeavesMark "G3" "completion-leaves-mark" "A completion does not raise the newest sequence.",
+    DoubtForgotten "G2" "doubt-forgotten" "An operation runs although a newer one may have taken effect.",
+    EntityShared "G2" "entity-shared" "Two operations of one entity run at the same time.",
+    ClockStandsStill "L7" "clock-stands-still" "The clock is read once in an invocation.",
+    InProgressAcknowledged "B6" "in-progress-acknowledged" "A message that is in progress elsewhere is acknowledged.",
     AnswersOutOfOrder "contract" "answers-out-of-order" "The answers of a call come in reverse order.",
     ReportsNothing "B7" "reports-nothing" "A batch's response reports no failure.",
 }
@@ -78,13 +81,14 @@ impl Bug {
     /// Applies a request to the store with this bug.
     pub(crate) fn apply(self, memory: &MemoryStore, request: &Request, now: Timestamp) -> Result<Response, Error> {
         match request {
-            Request::Claim(claim) => self.claim(memory, claim.clone(), now),
+            Request::Claim(claim) => self.claim(memory, claim, now),
             Request::Settle(settle) => self.settle(memory, settle.clone(), now),
             Request::Read(..) => plain(memory, request),
         }
     }
 
-    fn claim(self, memory: &MemoryStore, mut claim: ClaimRequest, now: Timestamp) -> Result<Response, Error> {
+    fn claim(self, memory: &MemoryStore, request: &ClaimRequest, now: Timestamp) -> Result<Response, Error> {
+        let mut claim = request.clone();
         let found = record(memory, &claim.key);
         let is_mine = found.as_ref().is_some_and(|record| record.owner == Some(claim.owner));
         let has = |status| found.as_ref().is_some_and(|record| record.status == status);
@@ -110,7 +114,16 @@ impl Bug {
             Self::OrderForgotten => claim.order = None,
             _ => {}
         }
+        let unordered = ClaimRequest { order: None, ..claim.clone() };
         let mut response = plain(memory, &Request::Claim(claim));
+        if let Ok(Response::Claimed(Claimed::Refused(Refusal::InProgress { lease_until, .. }))) = &response
+            && unordered != *request
+        {
+            let is_doubt = lease_until.is_none();
+            if (self == Self::DoubtForgotten && is_doubt) || (self == Self::EntityShared && !is_doubt) {
+                response = plain(memory, &Request::Claim(unordered));
+            }
+        }
         if let Ok(Response::Claimed(Claimed::Granted(grant))) = &mut response {
             match self {
                 Self::TakeoverNotTold => grant.prior_status = None,
@@ -136,13 +149,6 @@ impl Bug {
                     let owner = Some(settle.owner);
                     memory.insert(settle.key, Record { status: Status::InProgress, owner, ..record });
                 }
-            }
-            (Self::SettleCreatesRecord, Settlement::Record { outcome, result, retention }) if found.is_none() => {
-                let mut record = Record::new((*outcome).into());
-                record.result = result.clone();
-                record.expiration = Some(now.after(*retention).seconds_rounded_up());
-                memory.insert(settle.key, record);
-                return done;
             }
             (Self::ReleaseWithoutOwner, Settlement::Release) if is_in_progress => {
                 memory.remove(&settle.key);
@@ -173,6 +179,15 @@ impl Bug {
         match response {
             Ok(Response::Settled(Settled::LeaseLost { .. })) if self == Self::LostLeaseReportedDone => done,
             response => response,
+        }
+    }
+
+    /// Returns whether a message with this outcome is acknowledged, although the response reports it.
+    pub(crate) fn acknowledges(self, outcome: Option<OutcomeKind>) -> bool {
+        match self {
+            Self::ReportsNothing => true,
+            Self::InProgressAcknowledged => outcome == Some(OutcomeKind::InProgress),
+            _ => false,
         }
     }
 

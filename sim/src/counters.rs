@@ -11,6 +11,8 @@ pub enum Fault {
     RequestDoubled,
     /// A request arrived up to two minutes late.
     RequestLate,
+    /// Every request of an invocation arrived a second time, late and in order.
+    Copied,
     /// An answer did not arrive.
     AnswerLost,
     /// An answer arrived late.
@@ -39,10 +41,11 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::RequestLost,
         Self::RequestDoubled,
         Self::RequestLate,
+        Self::Copied,
         Self::AnswerLost,
         Self::AnswerLate,
         Self::Throttled,
@@ -63,6 +66,7 @@ impl Fault {
             Self::RequestLost => "requests lost",
             Self::RequestDoubled => "requests doubled",
             Self::RequestLate => "requests late",
+            Self::Copied => "invocations whose requests came twice",
             Self::AnswerLost => "answers lost",
             Self::AnswerLate => "answers late",
             Self::Throttled => "calls throttled",

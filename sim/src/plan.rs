@@ -5,9 +5,6 @@ use crate::{
     random::Random,
 };
 
-/// The skew margin.
-pub(crate) const MARGIN: Ms = 1_000;
-
 /// The clock by which the store decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreClock {
@@ -24,6 +21,8 @@ pub(crate) struct Faults {
     pub(crate) request_doubled: u32,
     /// Requests that are up to [`Plan::max_late`] late.
     pub(crate) request_late: u32,
+    /// Invocations of which every request arrives a second time, all late and in order.
+    pub(crate) copied: u32,
     pub(crate) answer_lost: u32,
     pub(crate) answer_late: u32,
     pub(crate) throttled: u32,
@@ -61,13 +60,14 @@ pub(crate) struct Plan {
     /// The largest offset of a clock from true time.
     pub(crate) max_offset: Ms,
     pub(crate) workers: u32,
-    /// Whether a worker handles several invocations at once is not simulated: it handles one.
     pub(crate) keys: Vec<Key>,
     pub(crate) queue: QueuePlan,
     /// The policies of the entry points, in the order of [`Entry`].
     pub(crate) policies: [Policy; 3],
     /// Whether HTTP requests come in invocations with a deadline.
     pub(crate) http_in_lambda: bool,
+    /// The skew margin.
+    pub(crate) margin: Ms,
     pub(crate) lease: Ms,
     pub(crate) reserve: Ms,
     pub(crate) time_left: (Ms, Ms),
@@ -89,15 +89,16 @@ impl Plan {
         let is_short = !is_calm && random.chance(120);
         let clocks_hold = is_calm || !random.chance(100);
         let store_clock = if clocks_hold && random.chance(500) { StoreClock::Server } else { StoreClock::Sender };
+        let margin = *random.pick(&[1_000, 1_000, 3_000]);
         let lease = random.between(3_000, 12_000);
         let time_left = (random.between(2_500, 6_000), random.between(6_000, 20_000));
         let max_offset = match (store_clock, clocks_hold) {
             (StoreClock::Server, _) => *random.pick(&[0, 400, 60_000]),
-            (StoreClock::Sender, true) => *random.pick(&[0, 250, MARGIN / 2 - 1]),
+            (StoreClock::Sender, true) => *random.pick(&[0, 250, margin / 2 - 1]),
             (StoreClock::Sender, false) => *random.pick(&[3_000, 30_000]),
         };
         // The longest lease, the margin, and the rounding.
-        let retention = is_short.then(|| time_left.1.max(lease) + 3 * MARGIN + random.between(1_000, 20_000));
+        let retention = is_short.then(|| time_left.1.max(lease) + 3 * margin + random.between(1_000, 20_000));
         let policies = if is_short {
             [Policy::Rerun; 3]
         } else {
@@ -114,7 +115,7 @@ impl Plan {
         };
         let faults = if is_calm { Faults::default() } else { Faults::draw(random) };
         let skew = if store_clock == StoreClock::Sender { 2 * max_offset } else { 0 };
-        let terms = Terms { clocks_hold, retention, slack: 2 * MARGIN + skew + 1_000, is_calm };
+        let terms = Terms { clocks_hold, retention, slack: 2 * margin + skew + 1_000, is_calm };
         Self {
             store_clock,
             terms,
@@ -124,6 +125,7 @@ impl Plan {
             queue,
             policies,
             http_in_lambda: random.chance(500),
+            margin,
             lease,
             reserve: random.between(200, 1_000),
             time_left,
@@ -173,6 +175,7 @@ impl Faults {
             request_lost: rate(200),
             request_doubled: rate(300),
             request_late: rate(250),
+            copied: rate(250),
             answer_lost: rate(250),
             answer_late: rate(150),
             throttled: rate(150),

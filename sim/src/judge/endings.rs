@@ -80,8 +80,8 @@ fn is_misused(history: &History, index: &Index, key: u32, payload: u8) -> bool {
     let mut lost = index.runs_of(key).filter(|(number, run)| index.is_loss(*number, run));
     let is_lost = is_ordered && lost.any(|(_, run)| run.payload != payload);
     is_lost
-        || index.outcomes[key as usize].iter().any(|(_, outcome)| match outcome {
-            Some(Outcome::Completed(run)) => index.runs[*run as usize].payload != payload,
+        || index.outcomes[key as usize].iter().any(|shown| match shown.outcome {
+            Some(Outcome::Completed(run)) => index.runs[run as usize].payload != payload,
             Some(Outcome::Failed) => true,
             None => false,
         })

@@ -59,6 +59,18 @@ pub struct Message {
     pub dead_lettered: Option<(Ms, bool)>,
 }
 
+/// An outcome that the store has shown, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The time at which it was first shown.
+    pub at: Ms,
+    /// The outcome.
+    pub outcome: Option<Outcome>,
+    /// The earliest time from which its retention may count: the end of the run that it is of. A store that decides by
+    /// its callers' clocks counts from when the request was sent.
+    pub counts_from: Ms,
+}
+
 /// The events of a history by what they are about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
@@ -69,7 +81,7 @@ pub struct Index {
     /// By number.
     pub messages: Vec<Message>,
     /// By key: the changes of its recorded outcome.
-    pub outcomes: Vec<Vec<(Ms, Option<Outcome>)>>,
+    pub outcomes: Vec<Vec<Shown>>,
 }
 
 impl Index {
@@ -104,8 +116,13 @@ impl Index {
                 self.calls.push(Call { key, payload, asked: at, is_audit, told: None });
             }
             What::Told { call, answer } => self.calls[call as usize].told = Some((at, answer)),
-            What::Recorded { key, outcome } => self.outcomes[key as usize].push((at, Some(outcome))),
-            What::Erased { key } => self.outcomes[key as usize].push((at, None)),
+            What::Recorded { key, outcome } => {
+                let counts_from = self.earliest_end(key, outcome).unwrap_or(at);
+                self.outcomes[key as usize].push(Shown { at, outcome: Some(outcome), counts_from });
+            }
+            What::Erased { key } => {
+                self.outcomes[key as usize].push(Shown { at, outcome: None, counts_from: at });
+            }
             What::Sent { message, key, payload } => {
                 assert_eq!(message as usize, self.messages.len(), "messages are numbered in order");
                 self.messages.push(Message { key, payload, acknowledged: None, dead_lettered: None });
@@ -119,6 +136,17 @@ impl Index {
         }
     }
 
+    /// Returns the earliest end of a run that the outcome may be of.
+    fn earliest_end(&self, key: KeyId, outcome: Outcome) -> Option<Ms> {
+        let since = self.outcomes[key as usize].last().map_or(0, |shown| shown.at);
+        let ended = |(number, run): (u32, &Run)| match (run.ended, outcome) {
+            (Some((_, at)), Outcome::Completed(of)) => (of == number).then_some(at),
+            (Some((End::Permanent, at)), Outcome::Failed) => (at >= since).then_some(at),
+            _ => None,
+        };
+        self.runs_of(key).filter_map(ended).min()
+    }
+
     /// Returns the runs of a key, with their numbers.
     pub fn runs_of(&self, key: KeyId) -> impl Iterator<Item = (u32, &Run)> {
         (0..).zip(&self.runs).filter(move |(_, run)| run.key == key)
@@ -127,7 +155,7 @@ impl Index {
     /// Returns whether this run's result is recorded at some time.
     pub fn is_recorded(&self, number: u32) -> bool {
         let run = &self.runs[number as usize];
-        self.outcomes[run.key as usize].iter().any(|(_, outcome)| *outcome == Some(Outcome::Completed(number)))
+        self.outcomes[run.key as usize].iter().any(|shown| shown.outcome == Some(Outcome::Completed(number)))
     }
 
     /// Returns whether the run left its claim behind, because it was lost, or returned without a record.

@@ -20,7 +20,7 @@ mod order;
 mod outcomes;
 mod runs;
 
-pub use index::{Call, Index, Message, Run};
+pub use index::{Call, Index, Message, Run, Shown};
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]

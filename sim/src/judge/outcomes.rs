@@ -1,6 +1,6 @@
 //! The outcome of a key is decided once within its retention, and every answer agrees with it.
 
-use super::{Call, Index, Violation};
+use super::{Call, Index, Shown, Violation};
 use crate::history::{Answer, Entry, History, KeyId, Ms, Outcome, Terms};
 
 pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>) {
@@ -54,30 +54,30 @@ fn meets_other_payload(history: &History, index: &Index, call: &Call) -> bool {
             .any(|other| other.key == call.key && other.asked == call.asked && other.payload != call.payload)
 }
 
-fn once(terms: &Terms, key: KeyId, outcomes: &[(Ms, Option<Outcome>)], found: &mut Vec<Violation>) {
+fn once(terms: &Terms, key: KeyId, outcomes: &[Shown], found: &mut Vec<Violation>) {
     for pair in outcomes.windows(2) {
-        let [(since, before), (at, after)] = *pair else { continue };
-        if before.is_some() && stands(terms, since, at) {
-            let text = format!("{before:?} of {since} ms became {after:?}");
-            found.push(Violation { property: "outcomes are decided once", key, at, text });
+        let [before, after] = pair else { continue };
+        if let Some(outcome) = before.outcome.filter(|_| stands(terms, before, after.at)) {
+            let text = format!("{outcome:?} of {} ms became {:?}", before.at, after.outcome);
+            found.push(Violation { property: "outcomes are decided once", key, at: after.at, text });
         }
     }
 }
 
 /// Returns whether a record of this time is still within its retention, as everybody must see it.
-fn stands(terms: &Terms, since: Ms, at: Ms) -> bool {
-    terms.retention.is_none_or(|retention| at < since + retention.saturating_sub(terms.slack))
+fn stands(terms: &Terms, shown: &Shown, at: Ms) -> bool {
+    terms.retention.is_none_or(|retention| at < shown.counts_from + retention.saturating_sub(terms.slack))
 }
 
 /// Returns the outcome that stands from before the question until after the answer.
-fn decision(terms: &Terms, outcomes: &[(Ms, Option<Outcome>)], asked: Ms, told: Ms) -> Option<Outcome> {
-    let (since, outcome) = outcomes.iter().rev().find(|(since, _)| *since < asked)?;
-    (*outcome).filter(|_| stands(terms, *since, told))
+fn decision(terms: &Terms, outcomes: &[Shown], asked: Ms, told: Ms) -> Option<Outcome> {
+    let shown = outcomes.iter().rev().find(|shown| shown.at < asked)?;
+    shown.outcome.filter(|_| stands(terms, shown, told))
 }
 
 /// Returns whether the store has shown what the answer claims.
-fn is_recorded(answer: Answer, outcomes: &[(Ms, Option<Outcome>)], at: Ms) -> bool {
-    let mut shown = outcomes.iter().filter(|(since, _)| *since <= at).filter_map(|(_, outcome)| *outcome);
+fn is_recorded(answer: Answer, outcomes: &[Shown], at: Ms) -> bool {
+    let mut shown = outcomes.iter().filter(|shown| shown.at <= at).filter_map(|shown| shown.outcome);
     match answer {
         Answer::Executed(result) | Answer::TookOver(result) | Answer::Recovered(result) | Answer::Replayed(result) => {
             shown.any(|outcome| match (outcome, result) {

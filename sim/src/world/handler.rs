@@ -8,6 +8,7 @@ use std::{
 use lambda_once::{BoxError, Claim, Failure, ProbeResult};
 use tokio::time::sleep;
 
+use super::network::Copies;
 use super::{WorkerClock, World, fate::Present};
 use crate::{
     counters::Fault,
@@ -21,6 +22,7 @@ pub(super) struct Site {
     pub(super) number: u32,
     pub(super) clock: WorkerClock,
     pub(super) present: Present,
+    pub(super) copies: Copies,
     /// The runs of the present invocation that have returned.
     pub(super) returned: Mutex<Vec<(KeyId, RunId)>>,
 }

@@ -4,7 +4,10 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -224,20 +227,30 @@ impl World {
 struct WorkerClock {
     start: Instant,
     base: u64,
-    offset: Arc<std::sync::atomic::AtomicI64>,
+    offset: Arc<AtomicI64>,
+    /// The time that the clock shows all the time, if it does not run, or 0.
+    stands_at: Arc<AtomicU64>,
 }
 
 impl WorkerClock {
     fn new(world: &World) -> Self {
-        Self { start: world.start, base: world.base, offset: Arc::default() }
+        Self { start: world.start, base: world.base, offset: Arc::default(), stands_at: Arc::default() }
     }
 
     fn offset(&self) -> i64 {
-        self.offset.load(std::sync::atomic::Ordering::Relaxed)
+        self.offset.load(Ordering::Relaxed)
     }
 
     fn set(&self, offset: i64) {
-        self.offset.store(offset, std::sync::atomic::Ordering::Relaxed);
+        self.offset.store(offset, Ordering::Relaxed);
+    }
+
+    /// Stops the clock at the present time, or lets it run.
+    fn stand_still(&self, stands: bool) {
+        self.stands_at.store(0, Ordering::Relaxed);
+        if stands {
+            self.stands_at.store(self.now().as_millis(), Ordering::Relaxed);
+        }
     }
 
     /// Returns the true time at which this clock shows `shown`.
@@ -250,6 +263,10 @@ impl WorkerClock {
 
 impl Clock for WorkerClock {
     fn now(&self) -> Timestamp {
+        let stands_at = self.stands_at.load(Ordering::Relaxed);
+        if stands_at > 0 {
+            return Timestamp::from_millis(stands_at);
+        }
         let elapsed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         Timestamp::from_millis((self.base + elapsed).saturating_add_signed(self.offset()))
     }

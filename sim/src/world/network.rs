@@ -1,6 +1,12 @@
 //! The network between a worker and the store, which loses, delays and repeats requests and answers.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use lambda_once::{
     BoxFuture, Error, ErrorKind, ErrorStatus, Store,
@@ -23,7 +29,25 @@ use crate::counters::Fault;
 pub(super) struct Link {
     pub(super) world: Arc<World>,
     pub(super) clock: WorkerClock,
+    pub(super) copies: Copies,
     pub(super) id: StoreId,
+}
+
+/// The time after which the requests of the present invocation arrive a second time, in milliseconds, or 0 if they do
+/// not.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Copies(Arc<AtomicU64>);
+
+impl Copies {
+    pub(super) fn draw(&self, world: &World) {
+        let is_copied = world.strikes(world.plan.faults.copied, Fault::Copied);
+        let after = if is_copied { world.lock().random.between(1_000, world.plan.max_late) } else { 0 };
+        self.0.store(after, Ordering::Relaxed);
+    }
+
+    fn after(&self) -> Option<Duration> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|after| *after > 0).map(Duration::from_millis)
+    }
 }
 
 /// The fate of a call on its way.
@@ -53,6 +77,7 @@ impl Link {
                 arrivals.push(if is_late { late() } else { way() });
             }
         }
+        arrivals.extend(self.copies.after());
         let back = if world.strikes(faults.answer_lost, Fault::AnswerLost) {
             None
         } else if world.strikes(faults.answer_late, Fault::AnswerLate) {

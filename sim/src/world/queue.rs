@@ -1,7 +1,10 @@
 //! A double of an SQS queue, standard or FIFO, with visibility, receive counts, duplicate deliveries and a dead-letter
 //! queue.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use super::{World, handler::Order};
 use crate::{
@@ -103,6 +106,15 @@ impl World {
         received
     }
 
+    /// Returns the time until the next message may be received, or `None` if no message is left.
+    pub(super) fn next_visible(&self) -> Option<Duration> {
+        let now = self.now();
+        let messages = self.queue.lock();
+        let next = messages.iter().filter(|message| !message.is_gone).map(|message| message.visible_at).min()?;
+        // A message that is visible already is blocked by its group, or may be delivered twice.
+        Some(Duration::from_millis(next.saturating_sub(now).max(500)))
+    }
+
     /// Ends a delivery: the message is deleted, or becomes visible again.
     pub(super) fn conclude(&self, delivery: Delivery, is_acknowledged: bool) {
         let now = self.now();
@@ -117,6 +129,7 @@ impl World {
             entry.visible_at = now + self.lock().random.between(100, 3_000);
         }
         drop(messages);
+        self.arrivals.notify_one();
         if is_acknowledged {
             self.push(What::Acknowledged { message: delivery.message });
         }

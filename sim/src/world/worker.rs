@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
 use lambda_once::{
-    AfterUnknown, BoxFuture, Idempotency, Key, ProbeResult, RecordContext,
-    batch::{BatchService, Handler, Processed, sqs::Sqs},
+    AfterUnknown, BoxFuture, Idempotency, Key, OutcomeKind, ProbeResult, RecordContext,
+    batch::{BatchService, Handler, Processed, RecordReport, sqs::Sqs},
     clock::Clock,
     store::StoreId,
 };
@@ -24,36 +24,46 @@ use crate::{
     history::{Answer, Entry, Ms, Policy},
 };
 
-/// The longest pause of an idle worker.
-const MAX_PAUSE: Duration = Duration::from_secs(2);
-
 type Batches = Box<dyn Fn(LambdaEvent<SqsEvent>) -> BoxFuture<'static, Processed<SqsBatchResponse>> + Send + Sync>;
 
 /// Handles invocations until the history is over.
 pub(super) async fn live(world: Arc<World>, number: u32) {
     let clock = WorkerClock::new(&world);
-    let (present, returned) = Default::default();
-    let site = Arc::new(Site { world, number, clock, present, returned });
+    let (present, copies, returned) = Default::default();
+    let site = Arc::new(Site { world, number, clock, present, copies, returned });
     let world = &site.world;
     let (batches, exchange) = (batches(&site), calls::exchange(&site));
     let calls = engine(&site, Entry::Call);
-    let mut pause = Duration::from_millis(20);
     while !world.lock().is_over {
-        set_clock(&site);
-        site.returned.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
         if let Some(job) = world.take() {
+            begin(&site);
             calls::serve(&site, job, &exchange, &calls).await;
+            continue;
+        }
+        let deliveries = world.receive();
+        if deliveries.is_empty() {
+            idle(world).await;
         } else {
-            let deliveries = world.receive();
-            if deliveries.is_empty() {
-                let _ = timeout(pause, world.arrivals.notified()).await;
-                pause = (2 * pause).min(MAX_PAUSE);
-                continue;
-            }
+            begin(&site);
             deliver(&site, &batches, deliveries).await;
         }
-        pause = Duration::from_millis(20);
     }
+}
+
+/// Waits for a call, or until a message is visible.
+async fn idle(world: &World) {
+    let arrival = world.arrivals.notified();
+    match world.next_visible() {
+        Some(wait) => drop(timeout(wait, arrival).await),
+        None => arrival.await,
+    }
+}
+
+/// Begins an invocation.
+fn begin(site: &Site) {
+    set_clock(site);
+    site.copies.draw(&site.world);
+    site.returned.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
 }
 
 /// Sets the offset of the worker's clock, which stays the same within an invocation.
@@ -62,20 +72,26 @@ fn set_clock(site: &Site) {
     let most = world.plan.max_offset;
     let drawn = world.lock().random.between(0, 2 * most);
     site.clock.set(i64::try_from(drawn).unwrap_or(0) - i64::try_from(most).unwrap_or(0));
+    site.clock.stand_still(world.bug == Some(Bug::ClockStandsStill));
 }
 
 /// Builds the engine of an entry point.
 pub(super) fn engine(site: &Arc<Site>, entry: Entry) -> Idempotency {
     let world = &site.world;
     let plan = &world.plan;
-    let link = Link { world: Arc::clone(world), clock: site.clock.clone(), id: StoreId::unique() };
+    let link = Link {
+        world: Arc::clone(world),
+        clock: site.clock.clone(),
+        copies: site.copies.clone(),
+        id: StoreId::unique(),
+    };
     let mut builder = Idempotency::builder(link)
         .clock(site.clock.clone())
         .scope("sim")
         .disabled(false)
         .lease(Duration::from_millis(plan.lease))
         .reserve(Duration::from_millis(plan.reserve))
-        .skew_margin(Duration::from_millis(crate::plan::MARGIN))
+        .skew_margin(Duration::from_millis(plan.margin))
         .heartbeat(Duration::from_secs(40))
         .after_unknown(match plan.policy(entry) {
             Policy::Rerun => AfterUnknown::Rerun,
@@ -162,9 +178,16 @@ async fn deliver(site: &Arc<Site>, batches: &Batches, deliveries: Vec<Delivery>)
     for delivery in deliveries {
         let id = delivery.message.to_string();
         let is_failed = failed.as_ref().map_or(true, |failed| failed.iter().any(|item| item.item_identifier == id));
-        let is_failed = is_failed && world.bug != Some(Bug::ReportsNothing);
+        let is_failed =
+            is_failed && !world.bug.is_some_and(|bug| bug.acknowledges(outcome_of(&records, delivery.message)));
         world.conclude(delivery, !is_failed);
     }
+}
+
+/// Returns the outcome of a message.
+fn outcome_of(records: &[RecordReport], message: u32) -> Option<OutcomeKind> {
+    let id = message.to_string();
+    records.iter().find(|report| report.record.id() == id)?.outcome.ok()
 }
 
 /// Draws the deadline of an invocation. Returns it in a context, by the worker's clock, and as true time.
