@@ -96,8 +96,17 @@ impl End {
 pub enum Outcome {
     /// Completed with the result of this run.
     Completed(RunId),
-    /// Failed permanently.
-    Failed,
+    /// Failed permanently, in this run.
+    Failed(RunId),
+}
+
+impl Outcome {
+    /// Returns the run that it is of.
+    pub fn run(self) -> RunId {
+        match self {
+            Self::Completed(run) | Self::Failed(run) => run,
+        }
+    }
 }
 
 /// The answer to a call. The result is `None` if the caller does not see it.

@@ -22,19 +22,20 @@ usage: sim [OPTION ...]
   --seconds N    stop after this time (default 60)
   --steps N      stop after this number of steps
   --histories N  stop after this number of histories
-  --seed S       the seed of the first history (default 0); each further one has the next
+  --seed S       the seed of the first history (default 0, with --json the next one of the file); each further one has
+                 the next
   --bug NAME     plant a bug, and stop when it is found
   --bugs         find each planted bug, and print the table of operations until then
   --trace        print every history
   --json FILE    add the counters to those in the file
-  --commit NAME  the name under which --json adds them";
+  --commit NAME  the name under which --json adds them, besides the total";
 
 #[derive(Debug, Default)]
 struct Options {
     seconds: Option<u64>,
     steps: Option<u64>,
     histories: Option<u64>,
-    seed: u64,
+    seed: Option<u64>,
     bug: Option<Bug>,
     all_bugs: bool,
     trace: bool,
@@ -62,7 +63,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
             "--seconds" => options.seconds = Some(number(value()?)?),
             "--steps" => options.steps = Some(number(value()?)?),
             "--histories" => options.histories = Some(number(value()?)?),
-            "--seed" => options.seed = number(value()?)?,
+            "--seed" => options.seed = Some(number(value()?)?),
             "--bug" => {
                 let name = value()?;
                 options.bug = Some(Bug::named(&name).ok_or(format!("{name}: no such bug"))?);
@@ -84,11 +85,11 @@ struct Search {
     found: Option<(u64, History, Vec<Violation>)>,
 }
 
-fn search(options: &Options, bug: Option<Bug>) -> Search {
+fn search(options: &Options, first: u64, bug: Option<Bug>) -> Search {
     let mut search = Search { counters: Counters::default(), begun: Instant::now(), found: None };
     let is_bounded = options.steps.is_some() || options.histories.is_some();
     let seconds = options.seconds.or((!is_bounded).then_some(60)).map(Duration::from_secs);
-    for seed in options.seed.. {
+    for seed in first.. {
         let Search { counters, begun, .. } = &search;
         if seconds.is_some_and(|seconds| begun.elapsed() >= seconds)
             || options.steps.is_some_and(|steps| counters.steps >= steps)
@@ -112,13 +113,24 @@ fn search(options: &Options, bug: Option<Bug>) -> Search {
 }
 
 fn run(options: &Options) -> ExitCode {
-    let search = search(options, options.bug);
+    let mut file = match options.json.as_deref().map(read_json).transpose() {
+        Ok(file) => file,
+        Err(error) => {
+            complain(&format!("the file of --json: {error}"));
+            return ExitCode::from(2);
+        }
+    };
+    let next = file.as_ref().and_then(|file| file.get(NEXT_SEED)?.as_u64());
+    let first = options.seed.or(next).unwrap_or(0);
+    let search = search(options, first, options.bug);
     print_counters(&search.counters, search.begun.elapsed());
-    if let Some(path) = &options.json
-        && let Err(error) = write_json(path, options.commit.as_deref().unwrap_or("unknown"), &search.counters)
-    {
-        complain(&format!("{path}: {error}"));
-        return ExitCode::from(2);
+    if let (Some(path), Some(file)) = (&options.json, &mut file) {
+        add_counters(file, options.commit.as_deref(), first, &search.counters);
+        let text = serde_json::to_string_pretty(file).map_err(io::Error::from);
+        if let Err(error) = text.and_then(|text| fs::write(path, text + "\n")) {
+            complain(&format!("{path}: {error}"));
+            return ExitCode::from(2);
+        }
     }
     let Some((seed, history, violations)) = search.found else { return ExitCode::SUCCESS };
     let key = violations[0].key;
@@ -137,7 +149,7 @@ fn bugs(options: &Options) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     say("| rule | bug | found by | histories | operations |\n|---|---|---|---:|---:|");
     for bug in Bug::ALL {
-        let Search { counters, found, .. } = search(options, Some(*bug));
+        let Search { counters, found, .. } = search(options, options.seed.unwrap_or(0), Some(*bug));
         let property = match &found {
             Some((_, _, violations)) => violations[0].property,
             None => {
@@ -160,21 +172,25 @@ fn print_counters(counters: &Counters, time: Duration) {
     say(&format!("{rate:>14}  steps per second, for {} s", time.as_secs()));
 }
 
-/// Adds the counters to those of this commit and to the total in the file.
-fn write_json(path: &str, commit: &str, counters: &Counters) -> io::Result<()> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => "{}".to_owned(),
-        Err(error) => return Err(error),
-    };
-    let mut all: Map<String, Value> = serde_json::from_str(&text)?;
-    for name in ["total", commit] {
-        let part = all.entry(name).or_insert_with(|| Value::Object(Map::new()));
+const NEXT_SEED: &str = "next seed";
+
+fn read_json(path: &str) -> io::Result<Map<String, Value>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(serde_json::from_str(&text)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Map::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Adds the counters to the total of the file, and to those of the commit.
+fn add_counters(file: &mut Map<String, Value>, commit: Option<&str>, first: u64, counters: &Counters) {
+    for name in ["total"].into_iter().chain(commit) {
+        let part = file.entry(name).or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(part) = part {
             counters.add_to(part);
         }
     }
-    fs::write(path, serde_json::to_string_pretty(&all)? + "\n")
+    file.insert(NEXT_SEED.to_owned(), (first + counters.histories).into());
 }
 
 fn say(text: &str) {

@@ -1,7 +1,7 @@
 //! No message is lost, and no key is stuck once faults have stopped.
 
 use super::{Call, Index, Violation};
-use crate::history::{Answer, End, Entry, History, Ms, Outcome, Policy};
+use crate::history::{Answer, End, Entry, History, Ms, Policy};
 
 pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>) {
     let end = history.events.last().map_or(0, |event| event.at);
@@ -73,18 +73,14 @@ fn is_done(history: &History, index: &Index, key: u32, payload: u8, at: Ms) -> b
     })
 }
 
-/// Returns whether the key belongs to another payload: by its outcome, or by a failure, which does not show whose it is.
+/// Returns whether the key belongs to another payload: by its outcome, or by a lost run.
 /// The claim of a lost run that was superseded stays for good.
 fn is_misused(history: &History, index: &Index, key: u32, payload: u8) -> bool {
     let is_ordered = history.keys[key as usize].order.is_some();
     let mut lost = index.runs_of(key).filter(|(number, run)| index.is_loss(*number, run));
     let is_lost = is_ordered && lost.any(|(_, run)| run.payload != payload);
-    is_lost
-        || index.outcomes[key as usize].iter().any(|shown| match shown.outcome {
-            Some(Outcome::Completed(run)) => index.runs[run as usize].payload != payload,
-            Some(Outcome::Failed) => true,
-            None => false,
-        })
+    let outcomes = index.outcomes[key as usize].iter().filter_map(|shown| shown.outcome);
+    is_lost || outcomes.into_iter().any(|outcome| index.runs[outcome.run() as usize].payload != payload)
 }
 
 /// Without faults no call finds a key abandoned, unless its handler left that open.

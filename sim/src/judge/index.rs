@@ -66,7 +66,7 @@ pub struct Shown {
     pub at: Ms,
     /// The outcome.
     pub outcome: Option<Outcome>,
-    /// The earliest time from which its retention may count: the end of the run that it is of. A store that decides by
+    /// The earliest time from which its retention may count, which is the end of its run. A store that decides by
     /// its callers' clocks counts from when the request was sent.
     pub counts_from: Ms,
 }
@@ -117,7 +117,7 @@ impl Index {
             }
             What::Told { call, answer } => self.calls[call as usize].told = Some((at, answer)),
             What::Recorded { key, outcome } => {
-                let counts_from = self.earliest_end(key, outcome).unwrap_or(at);
+                let counts_from = self.runs[outcome.run() as usize].ended.map_or(at, |(_, ended)| ended.min(at));
                 self.outcomes[key as usize].push(Shown { at, outcome: Some(outcome), counts_from });
             }
             What::Erased { key } => {
@@ -134,17 +134,6 @@ impl Index {
                 self.messages[message as usize].dead_lettered = Some((at, is_audit));
             }
         }
-    }
-
-    /// Returns the earliest end of a run that the outcome may be of.
-    fn earliest_end(&self, key: KeyId, outcome: Outcome) -> Option<Ms> {
-        let since = self.outcomes[key as usize].last().map_or(0, |shown| shown.at);
-        let ended = |(number, run): (u32, &Run)| match (run.ended, outcome) {
-            (Some((_, at)), Outcome::Completed(of)) => (of == number).then_some(at),
-            (Some((End::Permanent, at)), Outcome::Failed) => (at >= since).then_some(at),
-            _ => None,
-        };
-        self.runs_of(key).filter_map(ended).min()
     }
 
     /// Returns the runs of a key, with their numbers.

@@ -83,10 +83,10 @@ fn is_recorded(answer: Answer, outcomes: &[Shown], at: Ms) -> bool {
             shown.any(|outcome| match (outcome, result) {
                 (Outcome::Completed(run), Some(result)) => run == result,
                 (Outcome::Completed(_), None) => true,
-                (Outcome::Failed, _) => false,
+                (Outcome::Failed(_), _) => false,
             })
         }
-        Answer::ReplayedFailure => shown.any(|outcome| outcome == Outcome::Failed),
+        Answer::ReplayedFailure => shown.any(|outcome| matches!(outcome, Outcome::Failed(_))),
         _ => true,
     }
 }
@@ -98,8 +98,8 @@ fn agrees(answer: Answer, outcome: Outcome, is_same_payload: impl Fn(u32) -> boo
         (Answer::Replayed(result), Outcome::Completed(run)) => {
             is_same_payload(run) && result.is_none_or(|result| result == run)
         }
-        (Answer::Mismatch, Outcome::Completed(run)) => !is_same_payload(run),
-        (Answer::ReplayedFailure | Answer::Mismatch, Outcome::Failed) => true,
+        (Answer::ReplayedFailure, Outcome::Failed(run)) => is_same_payload(run),
+        (Answer::Mismatch, outcome) => !is_same_payload(outcome.run()),
         _ => false,
     }
 }

@@ -175,7 +175,7 @@ async fn handle(site: Arc<Site>, request: Request<Full<Bytes>>) -> Result<Respon
     let response = match handler::run(site, order, claim).await {
         Ok(run) => response(StatusCode::OK, result_of(run)),
         Err(failure) => match failure.verdict() {
-            Verdict::Permanent => response(StatusCode::PAYMENT_REQUIRED, handler::FAILED.to_owned()),
+            Verdict::Permanent => response(StatusCode::PAYMENT_REQUIRED, failure.source().to_string()),
             Verdict::Unknown => response(StatusCode::GATEWAY_TIMEOUT, String::new()),
             _ => response(StatusCode::SERVICE_UNAVAILABLE, String::new()),
         },

@@ -67,7 +67,11 @@ pub(super) async fn audit(world: &Arc<World>) {
     while !world.queue.is_empty() {
         sleep(Duration::from_secs(1)).await;
     }
-    let audits = (0..).zip(&world.plan.keys).map(|(key, of)| audit_key(world, of.entry, key));
+    // Newer operations come first: a FIFO queue would hold them back behind older ones, which wait for them.
+    let audits = (0..world.plan.keys.len() as KeyId)
+        .zip(&world.plan.keys)
+        .rev()
+        .map(|(key, of)| audit_key(world, of.entry, key));
     join_all(audits).await;
     while !world.queue.is_empty() {
         sleep(Duration::from_secs(1)).await;
@@ -75,18 +79,19 @@ pub(super) async fn audit(world: &Arc<World>) {
 }
 
 async fn audit_key(world: &Arc<World>, entry: Entry, key: KeyId) {
+    let payloads: &[u8] = if world.plan.other_payload > 0 { &[0, 1] } else { &[0] };
     if entry == Entry::Queue {
-        for payload in [0, 1] {
-            world.send(Order::new(world, key, payload), true);
+        for payload in payloads {
+            world.send(Order::new(world, key, *payload), true);
         }
         return;
     }
     // A lost run keeps its key for its payload.
     for attempt in 0..40_u32 {
-        for payload in [0, 1] {
-            let answer = ask(world, key, payload, false).await;
+        for payload in payloads {
+            let answer = ask(world, key, *payload, false).await;
             if attempt > 0 && is_decided(answer) {
-                ask(world, key, payload, true).await;
+                ask(world, key, *payload, true).await;
                 return;
             }
         }

@@ -53,15 +53,24 @@ impl Order {
 
 /// Returns the result of a run.
 pub(super) fn result_of(run: RunId) -> String {
-    format!("run:{run}:")
+    format!("{RAN}{run}:")
 }
 
-/// The result of a request that fails permanently.
-pub(super) const FAILED: &str = "failed:";
+const RAN: &str = "run:";
+const FAILED: &str = "failed:";
 
 /// Finds the run in a text that contains its result.
 pub(super) fn run_in(text: &str) -> Option<RunId> {
-    let (_, rest) = text.split_once("run:")?;
+    number_after(RAN, text)
+}
+
+/// Finds the run in a text that contains its permanent failure.
+pub(super) fn failed_in(text: &str) -> Option<RunId> {
+    number_after(FAILED, text)
+}
+
+fn number_after(mark: &str, text: &str) -> Option<RunId> {
+    let (_, rest) = text.split_once(mark)?;
     rest.split_once(':')?.0.parse().ok()
 }
 
@@ -170,7 +179,7 @@ pub(super) async fn run(site: Arc<Site>, order: Order, claim: Claim) -> Result<R
         }
         Behaviour::FailForGood => {
             running.end(End::Permanent);
-            Err(Failure::permanent("simulated: invalid"))
+            Err(Failure::permanent(format!("{FAILED}{run}:")))
         }
         Behaviour::FailForNow => {
             running.end(End::Transient);

@@ -14,7 +14,7 @@ use lambda_once::{
     store::{Answers, ClaimRequest, Claimed, ResultData, SettleRequest, Settled},
 };
 
-use super::World;
+use super::{World, handler};
 use crate::{bugs::Bug, history::Outcome, plan::StoreClock};
 
 /// A request for one key.
@@ -125,16 +125,10 @@ fn now<T>(call: impl Future<Output = Answers<T>>) -> Result<T, Error> {
 
 /// Returns the outcome that a record shows.
 pub(super) fn outcome(record: Option<&Record>) -> Option<Outcome> {
-    let record = record?;
-    match record.status {
-        Status::InProgress => None,
-        Status::Failed => Some(Outcome::Failed),
-        Status::Completed => match &record.result.data {
-            Some(StoredData::Json(text)) if text.contains(super::handler::FAILED) => Some(Outcome::Failed),
-            Some(StoredData::Json(text)) => super::handler::run_in(text).map(Outcome::Completed),
-            _ => None,
-        },
-    }
+    let record = record.filter(|record| record.status != Status::InProgress)?;
+    let Some(StoredData::Json(text)) = &record.result.data else { return None };
+    // A response that says that the request failed is completed, for the store.
+    handler::failed_in(text).map(Outcome::Failed).or_else(|| handler::run_in(text).map(Outcome::Completed))
 }
 
 /// Deletes expired records from time to time, unless no record expires within the history.

@@ -69,9 +69,16 @@ fn begin(site: &Site) {
 /// Sets the offset of the worker's clock, which stays the same within an invocation.
 fn set_clock(site: &Site) {
     let world = &site.world;
-    let most = world.plan.max_offset;
-    let drawn = world.lock().random.between(0, 2 * most);
-    site.clock.set(i64::try_from(drawn).unwrap_or(0) - i64::try_from(most).unwrap_or(0));
+    let most = i64::try_from(world.plan.max_offset).unwrap_or(0);
+    let mut state = world.lock();
+    // The differences between clocks are often as large as they may be.
+    let offset = if state.random.chance(600) {
+        *state.random.pick(&[-most, most])
+    } else {
+        i64::try_from(state.random.between(0, 2 * world.plan.max_offset)).unwrap_or(0) - most
+    };
+    drop(state);
+    site.clock.set(offset);
     site.clock.stand_still(world.bug == Some(Bug::ClockStandsStill));
 }
 
