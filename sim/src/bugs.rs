@@ -101,10 +101,8 @@ impl Bug {
                 }
             }
             Self::FingerprintForgotten => claim.fingerprint = None,
-            Self::LapsedTakenByOtherPayload => {
-                if has(Status::InProgress) && found.as_ref().is_some_and(is_lapsed) {
-                    claim.fingerprint = None;
-                }
+            Self::LapsedTakenByOtherPayload if has(Status::InProgress) && found.as_ref().is_some_and(is_lapsed) => {
+                claim.fingerprint = None;
             }
             Self::CompletedClaimedAgain if has(Status::Completed) => drop(memory.remove(&claim.key)),
             Self::FailedClaimedAgain if has(Status::Failed) => drop(memory.remove(&claim.key)),

@@ -8,6 +8,7 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
         return;
     }
     exclusion(history, index, found);
+    decisions(index, found);
     for (key, of) in (0..).zip(&history.keys) {
         let runs: Vec<(u32, &Run)> = index.runs_of(key).collect();
         if history.terms.retention.is_none() {
@@ -34,6 +35,19 @@ fn exclusion(history: &History, index: &Index, found: &mut Vec<Violation>) {
                 let text = format!("a run began while that of {} ms was live", earlier.began);
                 let property = if is_same { "one live run per key" } else { "one live run per entity" };
                 found.push(Violation { property, key: run.key, at: run.began, text });
+            }
+        }
+    }
+}
+
+/// No other run's outcome is recorded while a run is live, because the key is its.
+fn decisions(index: &Index, found: &mut Vec<Violation>) {
+    for (number, run) in (0..).zip(&index.runs) {
+        for shown in &index.outcomes[run.key as usize] {
+            let is_other = shown.outcome.is_some_and(|outcome| outcome.run() != number);
+            if is_other && run.began < shown.at && shown.at < run.active_until() {
+                let text = format!("{shown:?} during run {number} of {} ms", run.began);
+                found.push(Violation { property: "a live run keeps its key", key: run.key, at: shown.at, text });
             }
         }
     }

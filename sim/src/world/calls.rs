@@ -1,6 +1,9 @@
 //! HTTP requests and calls of operations, and what their callers are told.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    sync::{Arc, atomic::Ordering},
+};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, request::Parts};
@@ -52,6 +55,7 @@ pub(super) async fn serve(site: &Arc<Site>, job: Job, exchange: &Exchange, calls
         Entry::Http => world.plan.http_in_lambda,
         _ => world.lock().random.chance(500),
     };
+    site.has_deadline.store(in_lambda, Ordering::Relaxed);
     let given = in_lambda.then(|| context(site));
     let fate = Fate::draw(world, given.as_ref().map(|(_, deadline)| *deadline));
     site.present.set(fate);

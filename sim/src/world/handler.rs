@@ -1,7 +1,10 @@
 //! The handler of all operations: it takes effect, fails, hangs or panics, and the history shows it.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,7 +15,7 @@ use super::network::Copies;
 use super::{WorkerClock, World, fate::Present};
 use crate::{
     counters::Fault,
-    history::{End, KeyId, RunId, What},
+    history::{End, KeyId, Ms, RunId, What},
 };
 
 /// A worker, as its handlers see it.
@@ -23,6 +26,8 @@ pub(super) struct Site {
     pub(super) clock: WorkerClock,
     pub(super) present: Present,
     pub(super) copies: Copies,
+    /// Whether the present invocation has a deadline. Without one a run renews its lease.
+    pub(super) has_deadline: AtomicBool,
     /// The runs of the present invocation that have returned.
     pub(super) returned: Mutex<Vec<(KeyId, RunId)>>,
 }
@@ -123,6 +128,9 @@ impl Drop for Running {
     }
 }
 
+/// The longest time of a handler whose lease is renewed.
+const MAX_RENEWED_WORK: Ms = 35_000;
+
 /// The plan of a run: what it does before and after its effect.
 enum Behaviour {
     Succeed,
@@ -157,7 +165,9 @@ fn behaviour(site: &Site, key: KeyId) -> Behaviour {
 pub(super) async fn run(site: Arc<Site>, order: Order, claim: Claim) -> Result<RunId, Failure> {
     let running = Running::begin(&site, order, &claim);
     let behaviour = behaviour(&site, order.key);
-    let pause = || site.world.lock().random.pause(0, site.world.plan.work / 2);
+    let is_long = !site.has_deadline.load(Ordering::Relaxed) && site.world.lock().random.chance(300);
+    let longest = if is_long { MAX_RENEWED_WORK } else { site.world.plan.work };
+    let pause = || site.world.lock().random.pause(0, longest / 2);
     sleep(pause()).await;
     let has_effect = match behaviour {
         Behaviour::Succeed => true,

@@ -183,7 +183,10 @@ impl Store for Link {
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(async move {
             let given = self.call("read", keys.iter().map(|key| Request::Read(*key, data)).collect()).await;
-            of_kind(given, |response| if let Response::Found(found) = response { Some(found) } else { None })
+            of_kind(
+                given,
+                |response| if let Response::Found(found) = response { Some(found.map(|record| *record)) } else { None },
+            )
         })
     }
 

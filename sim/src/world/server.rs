@@ -40,7 +40,7 @@ impl Request {
 pub(crate) enum Response {
     Claimed(Claimed),
     Settled(Settled),
-    Found(Option<Record>),
+    Found(Option<Box<Record>>),
 }
 
 #[derive(Debug)]
@@ -109,7 +109,7 @@ pub(crate) fn plain(memory: &MemoryStore, request: &Request) -> Result<Response,
     Ok(match request {
         Request::Claim(claim) => Response::Claimed(now(memory.claim(std::slice::from_ref(claim)))?),
         Request::Settle(settle) => Response::Settled(now(memory.settle(std::slice::from_ref(settle)))?),
-        Request::Read(key, data) => Response::Found(now(memory.read(&[*key], *data))?),
+        Request::Read(key, data) => Response::Found(now(memory.read(&[*key], *data))?.map(Box::new)),
     })
 }
 

@@ -1,6 +1,9 @@
 //! Workers: execution environments that handle one invocation after the other, with the real engine.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent, SqsMessage};
 use lambda_once::{
@@ -29,8 +32,8 @@ type Batches = Box<dyn Fn(LambdaEvent<SqsEvent>) -> BoxFuture<'static, Processed
 /// Handles invocations until the history is over.
 pub(super) async fn live(world: Arc<World>, number: u32) {
     let clock = WorkerClock::new(&world);
-    let (present, copies, returned) = Default::default();
-    let site = Arc::new(Site { world, number, clock, present, copies, returned });
+    let (present, copies, returned, has_deadline) = Default::default();
+    let site = Arc::new(Site { world, number, clock, present, copies, has_deadline, returned });
     let world = &site.world;
     let (batches, exchange) = (batches(&site), calls::exchange(&site));
     let calls = engine(&site, Entry::Call);
@@ -168,6 +171,7 @@ async fn deliver(site: &Arc<Site>, batches: &Batches, deliveries: Vec<Delivery>)
         .map(|delivery| world.ask(delivery.order.key, delivery.order.payload, delivery.is_audit))
         .collect();
     let (context, deadline) = context(site);
+    site.has_deadline.store(true, Ordering::Relaxed);
     let fate = Fate::draw(world, Some(deadline));
     site.present.set(fate);
     let event = LambdaEvent::new(event(world, &deliveries), context);

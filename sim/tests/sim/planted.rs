@@ -145,6 +145,12 @@ fn two_live_runs_are_refused() {
 }
 
 #[test]
+fn an_outcome_of_another_run_during_a_live_one_is_refused() {
+    let history = Planted::new(Policy::Rerun).lost().begin(7_000, 1, true).record(7_500, 0);
+    history.end(8_000, 1, End::Dropped).refused("a live run keeps its key");
+}
+
+#[test]
 fn two_live_runs_of_an_entity_are_refused() {
     let keys = vec![Key { order: Some((7, 1)), ..KEY }, Key { order: Some((7, 2)), ..KEY }];
     let history = Planted::of_keys(keys).begin_of(10, 0, 0, 0, false).begin_of(20, 1, 1, 0, false);
