@@ -21,7 +21,7 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
             (None, Some((at, true)))
                 if key.policy != Policy::Refuse
                     && !key.is_poison
-                    && !is_misused(history, index, message.key, message.payload) =>
+                    && !is_misused(index, message.key, message.payload) =>
             {
                 violate(
                     at,
@@ -49,7 +49,7 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
                 | Answer::FailedPermanently
                 | Answer::Superseded,
             ) => true,
-            Some(Answer::Mismatch) => of.policy == Policy::Refuse || is_misused(history, index, call.key, call.payload),
+            Some(Answer::Mismatch) => of.policy == Policy::Refuse || is_misused(index, call.key, call.payload),
             Some(Answer::Abandoned) => of.policy == Policy::Refuse && !history.terms.is_calm,
             Some(_) => false,
         };
@@ -73,14 +73,14 @@ fn is_done(history: &History, index: &Index, key: u32, payload: u8, at: Ms) -> b
     })
 }
 
-/// Returns whether the key belongs to another payload: by its outcome, or by a lost run.
-/// The claim of a lost run that was superseded stays for good.
-fn is_misused(history: &History, index: &Index, key: u32, payload: u8) -> bool {
-    let is_ordered = history.keys[key as usize].order.is_some();
-    let mut lost = index.runs_of(key).filter(|(number, run)| index.is_loss(*number, run));
-    let is_lost = is_ordered && lost.any(|(_, run)| run.payload != payload);
-    let outcomes = index.outcomes[key as usize].iter().filter_map(|shown| shown.outcome);
-    is_lost || outcomes.into_iter().any(|outcome| index.runs[outcome.run() as usize].payload != payload)
+/// Returns whether the key belongs to another payload: by its outcome, or by a claim that was lost, perhaps before its run
+/// began. The claim of a superseded operation stays for good.
+fn is_misused(index: &Index, key: u32, payload: u8) -> bool {
+    let calls = || index.calls.iter().filter(|call| call.key == key);
+    let is_superseded = calls().any(|call| matches!(call.told, Some((_, Answer::Superseded))));
+    let is_claimed = is_superseded && calls().any(|call| call.payload != payload);
+    let mut outcomes = index.outcomes[key as usize].iter().filter_map(|shown| shown.outcome);
+    is_claimed || outcomes.any(|outcome| index.runs[outcome.run() as usize].payload != payload)
 }
 
 /// Without faults no call finds a key abandoned, unless its handler left that open.

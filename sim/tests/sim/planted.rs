@@ -100,7 +100,8 @@ fn a_frozen_run_is_not_live() {
 
 #[test]
 fn an_outcome_that_changes_is_refused() {
-    Planted::new(Policy::Rerun).executed().record(90, 1).refused("outcomes are decided once");
+    let changed = Planted::new(Policy::Rerun).executed().begin(60, 1, true).record(90, 1);
+    changed.refused("outcomes are decided once");
     Planted::new(Policy::Rerun).executed().at(90, What::Erased { key: 0 }).refused("outcomes are decided once");
 }
 
