@@ -76,8 +76,8 @@ stress: require ## Runs the property test of batches with 100,000 plans (PROPERT
 
 # With BUILT=1 a debug build runs, which is slower.
 sim: require ## Simulates the whole engine with every fault, for 60 seconds (SIM_ARGS)
-	@if [[ -n "$(BUILT)" ]]; then $(TARGET)/debug/sim $(SIM_ARGS); else \
-		cargo build --quiet --profile measure -p lambda-once-sim && $(TARGET)/measure/sim $(SIM_ARGS); fi
+	@[[ -n "$(BUILT)" ]] || cargo build --quiet --profile measure -p lambda-once-sim
+	@$(TARGET)/$(if $(BUILT),debug,measure)/sim --commit "$$(git describe --always --dirty) of $$(git log -1 --format=%cs)" $(SIM_ARGS)
 
 plants: require ## Runs the mutation tests: bugs against each rule, with the plan or the test that detects each (PLANTS)
 	@PROPERTY_WRITE_PLANS=1 cargo test --quiet --workspace --all-features --test property every_planted_bug

@@ -1,4 +1,4 @@
-//! What a simulation has done so far.
+//! Counts of steps, operations and faults.
 
 use serde_json::{Map, Value};
 

@@ -41,7 +41,7 @@ pub enum Entry {
     Call,
 }
 
-/// An operation's key, and what is promised for it.
+/// An operation's key, and its properties.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The entry point.
@@ -54,7 +54,7 @@ pub struct Key {
     pub is_poison: bool,
 }
 
-/// The conditions of a history, which decide what the promise demands.
+/// The conditions of a history, on which parts of the promise depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     /// Whether the clocks that decide leases differ by less than the skew margin.
@@ -158,9 +158,9 @@ impl Answer {
     }
 }
 
-/// What happened.
+/// A fact of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum Fact {
     /// A handler began to run.
     Began {
         /// The run, numbered from 0 in the order of the history.
@@ -249,7 +249,7 @@ pub struct Event {
     /// The true time.
     pub at: Ms,
     /// The event.
-    pub what: What,
+    pub fact: Fact,
 }
 
 /// A history.
@@ -269,14 +269,14 @@ impl History {
         let (mut runs, mut calls, mut messages) = (Vec::new(), Vec::new(), Vec::new());
         let mut lines = String::new();
         for event in &self.events {
-            let is_of_key = match event.what {
-                What::Began { run, key: of, .. } => note(&mut runs, run, of == key),
-                What::Asked { call, key: of, .. } => note(&mut calls, call, of == key),
-                What::Sent { message, key: of, .. } => note(&mut messages, message, of == key),
-                What::Effect { run } | What::Ended { run, .. } => runs.contains(&run),
-                What::Told { call, .. } => calls.contains(&call),
-                What::Acknowledged { message } | What::DeadLettered { message, .. } => messages.contains(&message),
-                What::Recorded { key: of, .. } | What::Erased { key: of } => of == key,
+            let is_of_key = match event.fact {
+                Fact::Began { run, key: of, .. } => note(&mut runs, run, of == key),
+                Fact::Asked { call, key: of, .. } => note(&mut calls, call, of == key),
+                Fact::Sent { message, key: of, .. } => note(&mut messages, message, of == key),
+                Fact::Effect { run } | Fact::Ended { run, .. } => runs.contains(&run),
+                Fact::Told { call, .. } => calls.contains(&call),
+                Fact::Acknowledged { message } | Fact::DeadLettered { message, .. } => messages.contains(&message),
+                Fact::Recorded { key: of, .. } | Fact::Erased { key: of } => of == key,
             };
             if is_of_key {
                 lines.push_str(&format!("{event}\n"));
@@ -295,6 +295,6 @@ fn note(noted: &mut Vec<u32>, id: u32, is_of_key: bool) -> bool {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>9}.{:03} s  {:?}", self.at / 1_000, self.at % 1_000, self.what)
+        write!(f, "{:>9}.{:03} s  {:?}", self.at / 1_000, self.at % 1_000, self.fact)
     }
 }

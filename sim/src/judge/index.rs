@@ -1,6 +1,6 @@
 //! The runs, calls, messages and outcomes of a history.
 
-use crate::history::{Answer, End, History, KeyId, Ms, Outcome, What};
+use crate::history::{Answer, End, Fact, History, KeyId, Ms, Outcome};
 
 /// A run of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub struct Shown {
     pub counts_from: Ms,
 }
 
-/// The events of a history by what they are about.
+/// The events of a history by run, call, message and key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     /// By number.
@@ -93,44 +93,44 @@ impl Index {
     pub fn new(history: &History) -> Self {
         let mut index = Self { outcomes: vec![Vec::new(); history.keys.len()], ..Self::default() };
         for event in &history.events {
-            index.add(event.at, event.what);
+            index.add(event.at, event.fact);
         }
         index
     }
 
-    fn add(&mut self, at: Ms, what: What) {
-        match what {
-            What::Began { run, key, payload, took_over, holds_until, .. } => {
+    fn add(&mut self, at: Ms, fact: Fact) {
+        match fact {
+            Fact::Began { run, key, payload, took_over, holds_until, .. } => {
                 assert_eq!(run as usize, self.runs.len(), "runs are numbered in order");
                 let (effect, ended) = (None, None);
                 self.runs.push(Run { key, payload, took_over, began: at, holds_until, effect, effects: 0, ended });
             }
-            What::Effect { run } => {
+            Fact::Effect { run } => {
                 let run = &mut self.runs[run as usize];
                 run.effect.get_or_insert(at);
                 run.effects += 1;
             }
-            What::Ended { run, end, active_until } => self.runs[run as usize].ended = Some((end, active_until)),
-            What::Asked { call, key, payload, is_audit } => {
+            Fact::Ended { run, end, active_until } => self.runs[run as usize].ended = Some((end, active_until)),
+            Fact::Asked { call, key, payload, is_audit } => {
                 assert_eq!(call as usize, self.calls.len(), "calls are numbered in order");
                 self.calls.push(Call { key, payload, asked: at, is_audit, told: None });
             }
-            What::Told { call, answer } => self.calls[call as usize].told = Some((at, answer)),
-            What::Recorded { key, outcome } => {
+            Fact::Told { call, answer } => self.calls[call as usize].told = Some((at, answer)),
+            Fact::Recorded { key, outcome } => {
                 let counts_from = self.runs[outcome.run() as usize].ended.map_or(at, |(_, ended)| ended.min(at));
                 self.outcomes[key as usize].push(Shown { at, outcome: Some(outcome), counts_from });
             }
-            What::Erased { key } => {
+            Fact::Erased { key } => {
                 self.outcomes[key as usize].push(Shown { at, outcome: None, counts_from: at });
             }
-            What::Sent { message, key, payload } => {
+            Fact::Sent { message, key, payload } => {
                 assert_eq!(message as usize, self.messages.len(), "messages are numbered in order");
                 self.messages.push(Message { key, payload, acknowledged: None, dead_lettered: None });
             }
-            What::Acknowledged { message } => {
+            Fact::Acknowledged { message } => {
                 self.messages[message as usize].acknowledged.get_or_insert(at);
             }
-            What::DeadLettered { message, is_audit } => {
+            Fact::DeadLettered { message, is_audit } => {
                 self.messages[message as usize].dead_lettered = Some((at, is_audit));
             }
         }

@@ -1,12 +1,12 @@
 //! Judges a history by the library's promise.
 //!
-//! The judge reads only the [history](crate::history), and shares no code with the library. It demands what the promise
-//! says and no more:
+//! The judge reads only the [history](crate::history), and shares no code with the library. It demands the promise and
+//! no more:
 //!
 //! | file | demands |
 //! |---|---|
 //! | `outcomes.rs` | whatever clocks do: the outcome of a key is decided once within the retention, and every answer agrees with it; no answer contains the result of another payload |
-//! | `runs.rs` | while clocks hold: one live run per key and entity; after a loss what the policy of the key says |
+//! | `runs.rs` | while clocks hold: one live run per key and entity; after a loss, runs by the policy of the key |
 //! | `order.rs` | while clocks hold: no effect after a newer one of its entity |
 //! | `endings.rs` | no message is lost, and no key is stuck once faults have stopped |
 

@@ -75,7 +75,7 @@ fn decision(terms: &Terms, outcomes: &[Shown], asked: Ms, told: Ms) -> Option<Ou
     shown.outcome.filter(|_| stands(terms, shown, told))
 }
 
-/// Returns whether the store has shown what the answer claims.
+/// Returns whether the store has shown the outcome that the answer contains.
 fn is_recorded(answer: Answer, outcomes: &[Shown], at: Ms) -> bool {
     let mut shown = outcomes.iter().filter(|shown| shown.at <= at).filter_map(|shown| shown.outcome);
     match answer {

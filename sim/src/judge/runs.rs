@@ -1,4 +1,4 @@
-//! One live run per key and entity, and what the policy of a key says about runs after a loss.
+//! One live run per key and entity, and runs after a loss, by the policy of the key.
 
 use super::{Index, Run, Violation};
 use crate::history::{Answer, End, History, Key, Policy};

@@ -1,4 +1,4 @@
-//! HTTP requests and calls of operations, and what their callers are told.
+//! HTTP requests and calls of operations, and their answers.
 
 use std::{
     convert::Infallible,
@@ -18,8 +18,8 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use super::{
     World,
-    fate::{Fate, Fated},
-    handler::{self, Order, Site, result_of, run_in},
+    fate::{Fate, Invocation},
+    handler::{self, Environment, Order, result_of, run_in},
     worker::{context, done, engine},
 };
 use crate::history::{Answer, Entry, Policy, RunId};
@@ -47,22 +47,22 @@ impl World {
 pub(super) type Exchange = Box<dyn Fn(Request<Full<Bytes>>) -> BoxFuture<'static, Answer> + Send + Sync>;
 
 /// Handles a call in an invocation.
-pub(super) async fn serve(site: &Arc<Site>, job: Job, exchange: &Exchange, calls: &Idempotency) {
+pub(super) async fn serve(env: &Arc<Environment>, job: Job, exchange: &Exchange, calls: &Idempotency) {
     let Job { order, sender } = job;
-    let world = &site.world;
+    let world = &env.world;
     let entry = world.plan.keys[order.key as usize].entry;
     let in_lambda = match entry {
         Entry::Http => world.plan.http_in_lambda,
         _ => world.lock().random.chance(500),
     };
-    site.has_deadline.store(in_lambda, Ordering::Relaxed);
-    let given = in_lambda.then(|| context(site));
+    env.has_deadline.store(in_lambda, Ordering::Relaxed);
+    let given = in_lambda.then(|| context(env));
     let fate = Fate::draw(world, given.as_ref().map(|(_, deadline)| *deadline));
-    site.present.set(fate);
+    env.fate.set(fate);
     let context = given.map(|(context, _)| context);
     let answer = match entry {
-        Entry::Http => Fated::new(Arc::clone(world), fate, exchange(request(order, context))).await,
-        _ => Fated::new(Arc::clone(world), fate, operate(Arc::clone(site), calls.clone(), order, context)).await,
+        Entry::Http => Invocation::new(Arc::clone(world), fate, exchange(request(order, context))).await,
+        _ => Invocation::new(Arc::clone(world), fate, operate(Arc::clone(env), calls.clone(), order, context)).await,
     };
     // A worker that was killed drops the sender.
     if let Some(answer) = answer {
@@ -70,8 +70,8 @@ pub(super) async fn serve(site: &Arc<Site>, job: Job, exchange: &Exchange, calls
     }
 }
 
-async fn operate(site: Arc<Site>, once: Idempotency, order: Order, context: Option<Context>) -> Answer {
-    let world = &site.world;
+async fn operate(env: Arc<Environment>, once: Idempotency, order: Order, context: Option<Context>) -> Answer {
+    let world = &env.world;
     let waits = world.lock().random.chance(400);
     let wait = waits.then(|| world.lock().random.pause(0, 8_000));
     let mut operation = once.operation("call", &order.key).payload(&order);
@@ -85,16 +85,16 @@ async fn operate(site: Arc<Site>, once: Idempotency, order: Order, context: Opti
         operation = operation.ordered_by(&order.entity, order.sequence);
     }
     let work = {
-        let site = Arc::clone(&site);
+        let env = Arc::clone(&env);
         move |claim: Option<Claim>| async move {
             let claim = claim.ok_or_else(|| Failure::permanent("no claim"))?;
-            handler::run(site, order, claim).await.map(result_of)
+            handler::run(env, order, claim).await.map(result_of)
         }
     };
     if world.plan.policy(Entry::Call) != Policy::Probe {
         return answer_to(operation.run_with(work).await);
     }
-    let of_probe = Arc::clone(&site);
+    let of_probe = Arc::clone(&env);
     let probe =
         move |_: Claim| async move { handler::probe(of_probe, order.key).await.map(done).map_err(Failure::from) };
     answer_to(operation.probe(probe).run_with(work).await)
@@ -141,22 +141,22 @@ pub(super) fn answer_of(outcome: Result<OutcomeKind, ErrorKind>, ran: Option<Run
 }
 
 /// Builds the layer around the handler.
-pub(super) fn exchange(site: &Arc<Site>) -> Exchange {
-    let mut layer = IdempotencyKeyLayer::new(engine(site, Entry::Http), Caller::shared()).run_to_completion(false);
-    if site.world.plan.policy(Entry::Http) == Policy::Probe {
-        let of_probe = Arc::clone(site);
+pub(super) fn exchange(env: &Arc<Environment>) -> Exchange {
+    let mut layer = IdempotencyKeyLayer::new(engine(env, Entry::Http), Caller::shared()).run_to_completion(false);
+    if env.world.plan.policy(Entry::Http) == Policy::Probe {
+        let of_probe = Arc::clone(env);
         layer = layer.probe(move |parts: &Parts, _: Claim| -> BoxFuture<'_, Result<_, BoxError>> {
-            let site = Arc::clone(&of_probe);
+            let env = Arc::clone(&of_probe);
             let key = parts.headers["idempotency-key"].to_str().ok().and_then(|key| key[1..].parse().ok());
             Box::pin(async move {
-                Ok(match handler::probe(site, key.ok_or("no key")?).await? {
+                Ok(match handler::probe(env, key.ok_or("no key")?).await? {
                     ProbeResult::Done(run) => ProbeResult::Done(response(StatusCode::OK, result_of(run))),
                     _ => ProbeResult::NotDone,
                 })
             })
         });
     }
-    let of_handler = Arc::clone(site);
+    let of_handler = Arc::clone(env);
     let inner = service_fn(move |request: Request<Full<Bytes>>| handle(Arc::clone(&of_handler), request));
     let service: IdempotencyKeyService<_> = layer.validate().expect("the layer's settings are valid").layer(inner);
     Box::new(move |request| {
@@ -171,12 +171,12 @@ pub(super) fn exchange(site: &Arc<Site>) -> Exchange {
     })
 }
 
-async fn handle(site: Arc<Site>, request: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn handle(env: Arc<Environment>, request: Request<Full<Bytes>>) -> Result<Response<Full<Bytes>>, Infallible> {
     let (parts, body) = request.into_parts();
     let claim = parts.extensions.get::<Claim>().cloned().expect("the layer gives the claim");
     let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let order: Order = serde_json::from_slice(&body).expect("the clients send orders");
-    let response = match handler::run(site, order, claim).await {
+    let response = match handler::run(env, order, claim).await {
         Ok(run) => response(StatusCode::OK, result_of(run)),
         Err(failure) => match failure.verdict() {
             Verdict::Permanent => response(StatusCode::PAYMENT_REQUIRED, failure.source().to_string()),

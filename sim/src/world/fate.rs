@@ -64,9 +64,9 @@ impl Fate {
 
 /// The fate of the invocation that a worker handles now.
 #[derive(Debug, Default)]
-pub(super) struct Present(Mutex<Fate>);
+pub(super) struct CurrentFate(Mutex<Fate>);
 
-impl Present {
+impl CurrentFate {
     pub(super) fn set(&self, fate: Fate) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fate;
     }
@@ -77,7 +77,7 @@ impl Present {
 }
 
 /// An invocation with a fate. Its output is `None` if it was killed.
-pub(super) struct Fated<F> {
+pub(super) struct Invocation<F> {
     inner: Option<Pin<Box<F>>>,
     world: Arc<World>,
     fate: Fate,
@@ -85,7 +85,7 @@ pub(super) struct Fated<F> {
     timer: Pin<Box<Sleep>>,
 }
 
-impl<F: Future> Fated<F> {
+impl<F: Future> Invocation<F> {
     pub(super) fn new(world: Arc<World>, fate: Fate, inner: F) -> Self {
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
         Self { inner: Some(Box::pin(inner)), world, fate, polls: 0, timer }
@@ -103,7 +103,7 @@ impl<F: Future> Fated<F> {
     }
 }
 
-impl<F: Future> Future for Fated<F> {
+impl<F: Future> Future for Invocation<F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -12,19 +12,19 @@ use lambda_once::{BoxError, Claim, Failure, ProbeResult};
 use tokio::time::sleep;
 
 use super::network::Copies;
-use super::{WorkerClock, World, fate::Present};
+use super::{WorkerClock, World, fate::CurrentFate};
 use crate::{
     counters::Fault,
-    history::{End, KeyId, Ms, RunId, What},
+    history::{End, Fact, KeyId, Ms, RunId},
 };
 
 /// A worker, as its handlers see it.
 #[derive(Debug)]
-pub(super) struct Site {
+pub(super) struct Environment {
     pub(super) world: Arc<World>,
     pub(super) number: u32,
     pub(super) clock: WorkerClock,
-    pub(super) present: Present,
+    pub(super) fate: CurrentFate,
     pub(super) copies: Copies,
     /// Whether the present invocation has a deadline. Without one a run renews its lease.
     pub(super) has_deadline: AtomicBool,
@@ -32,7 +32,7 @@ pub(super) struct Site {
     pub(super) returned: Mutex<Vec<(KeyId, RunId)>>,
 }
 
-impl Site {
+impl Environment {
     /// Returns the run of this key that has returned in the present invocation.
     pub(super) fn returned(&self, key: KeyId) -> Option<RunId> {
         let returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,15 +81,15 @@ fn number_after(mark: &str, text: &str) -> Option<RunId> {
 
 /// A run in the history. If it is dropped before its end, the history shows that.
 struct Running {
-    site: Arc<Site>,
+    env: Arc<Environment>,
     run: RunId,
     is_open: bool,
 }
 
 impl Running {
-    fn begin(site: &Arc<Site>, order: Order, claim: &Claim) -> Self {
-        let world = &site.world;
-        let holds_until = site.clock.true_time(claim.stop_point());
+    fn begin(env: &Arc<Environment>, order: Order, claim: &Claim) -> Self {
+        let world = &env.world;
+        let holds_until = env.clock.true_time(claim.stop_point());
         let (at, Order { key, payload, .. }, took_over) = (world.now(), order, claim.took_over());
         let mut state = world.lock();
         let run = state.runs;
@@ -97,15 +97,15 @@ impl Running {
         state.counters.runs += 1;
         state.counters.takeovers += u64::from(took_over);
         state.hashes.insert(claim.key(), key);
-        let what = What::Began { run, key, payload, worker: site.number, took_over, holds_until };
-        state.events.push(crate::history::Event { at, what });
+        let fact = Fact::Began { run, key, payload, worker: env.number, took_over, holds_until };
+        state.events.push(crate::history::Event { at, fact });
         drop(state);
-        Self { site: Arc::clone(site), run, is_open: true }
+        Self { env: Arc::clone(env), run, is_open: true }
     }
 
     fn take_effect(&self, key: KeyId) {
-        let world = &self.site.world;
-        world.push(What::Effect { run: self.run });
+        let world = &self.env.world;
+        world.push(Fact::Effect { run: self.run });
         let mut state = world.lock();
         state.counters.effects += 1;
         let repeated = state.effects[key as usize].replace(self.run).is_some();
@@ -114,16 +114,16 @@ impl Running {
 
     fn end(mut self, end: End) {
         self.is_open = false;
-        let now = self.site.world.now();
-        self.site.world.end(self.run, end, now);
+        let now = self.env.world.now();
+        self.env.world.end(self.run, end, now);
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         if self.is_open {
-            let world = &self.site.world;
-            world.end(self.run, End::Dropped, self.site.present.active_until(world.now()));
+            let world = &self.env.world;
+            world.end(self.run, End::Dropped, self.env.fate.active_until(world.now()));
         }
     }
 }
@@ -131,7 +131,7 @@ impl Drop for Running {
 /// The longest time of a handler whose lease is renewed.
 const MAX_RENEWED_WORK: Ms = 35_000;
 
-/// The plan of a run: what it does before and after its effect.
+/// The behaviour of a run.
 enum Behaviour {
     Succeed,
     FailForGood,
@@ -141,8 +141,8 @@ enum Behaviour {
     Hang { has_effect: bool },
 }
 
-fn behaviour(site: &Site, key: KeyId) -> Behaviour {
-    let world = &*site.world;
+fn behaviour(env: &Environment, key: KeyId) -> Behaviour {
+    let world = &*env.world;
     let faults = &world.plan.faults;
     if world.plan.keys[key as usize].is_poison {
         return Behaviour::FailForGood;
@@ -162,12 +162,12 @@ fn behaviour(site: &Site, key: KeyId) -> Behaviour {
 }
 
 /// Runs an operation.
-pub(super) async fn run(site: Arc<Site>, order: Order, claim: Claim) -> Result<RunId, Failure> {
-    let running = Running::begin(&site, order, &claim);
-    let behaviour = behaviour(&site, order.key);
-    let is_long = !site.has_deadline.load(Ordering::Relaxed) && site.world.lock().random.chance(300);
-    let longest = if is_long { MAX_RENEWED_WORK } else { site.world.plan.work };
-    let pause = || site.world.lock().random.pause(0, longest / 2);
+pub(super) async fn run(env: Arc<Environment>, order: Order, claim: Claim) -> Result<RunId, Failure> {
+    let running = Running::begin(&env, order, &claim);
+    let behaviour = behaviour(&env, order.key);
+    let is_long = !env.has_deadline.load(Ordering::Relaxed) && env.world.lock().random.chance(300);
+    let longest = if is_long { MAX_RENEWED_WORK } else { env.world.plan.work };
+    let pause = || env.world.lock().random.pause(0, longest / 2);
     sleep(pause()).await;
     let has_effect = match behaviour {
         Behaviour::Succeed => true,
@@ -184,7 +184,7 @@ pub(super) async fn run(site: Arc<Site>, order: Order, claim: Claim) -> Result<R
     match behaviour {
         Behaviour::Succeed => {
             running.end(End::Returned);
-            site.returned.lock().unwrap_or_else(PoisonError::into_inner).push((order.key, run));
+            env.returned.lock().unwrap_or_else(PoisonError::into_inner).push((order.key, run));
             Ok(run)
         }
         Behaviour::FailForGood => {
@@ -214,8 +214,8 @@ pub(super) async fn run(site: Arc<Site>, order: Order, claim: Claim) -> Result<R
 }
 
 /// Finds out truthfully whether an earlier run took effect.
-pub(super) async fn probe(site: Arc<Site>, key: KeyId) -> Result<ProbeResult<RunId>, BoxError> {
-    let world = &site.world;
+pub(super) async fn probe(env: Arc<Environment>, key: KeyId) -> Result<ProbeResult<RunId>, BoxError> {
+    let world = &env.world;
     let pause = world.lock().random.pause(0, 300);
     sleep(pause).await;
     if world.strikes(world.plan.faults.probe_failed, Fault::ProbeFailed) {

@@ -20,7 +20,7 @@ use tokio::{sync::Notify, time::Instant};
 use crate::{
     bugs::Bug,
     counters::{Counters, Fault},
-    history::{Answer, CallId, End, Event, History, KeyId, Ms, Outcome, RunId, What},
+    history::{Answer, CallId, End, Event, Fact, History, KeyId, Ms, Outcome, RunId},
     plan::Plan,
     random::Random,
 };
@@ -161,9 +161,9 @@ impl World {
         Timestamp::from_millis(self.base + self.now())
     }
 
-    fn push(&self, what: What) {
+    fn push(&self, fact: Fact) {
         let at = self.now();
-        self.lock().events.push(Event { at, what });
+        self.lock().events.push(Event { at, fact });
     }
 
     fn step(&self) {
@@ -186,7 +186,7 @@ impl World {
         let call = state.calls;
         state.calls += 1;
         state.counters.operations += 1;
-        state.events.push(Event { at, what: What::Asked { call, key, payload, is_audit } });
+        state.events.push(Event { at, fact: Fact::Asked { call, key, payload, is_audit } });
         call
     }
 
@@ -198,11 +198,11 @@ impl World {
             _ => {}
         }
         drop(state);
-        self.push(What::Told { call, answer });
+        self.push(Fact::Told { call, answer });
     }
 
     fn end(&self, run: RunId, end: End, active_until: Ms) {
-        self.push(What::Ended { run, end, active_until });
+        self.push(Fact::Ended { run, end, active_until });
     }
 
     /// Notes the outcome that the store shows after a write.
@@ -214,11 +214,11 @@ impl World {
         if shown == outcome {
             return;
         }
-        let what = match outcome {
-            Some(outcome) => What::Recorded { key: id, outcome },
-            None => What::Erased { key: id },
+        let fact = match outcome {
+            Some(outcome) => Fact::Recorded { key: id, outcome },
+            None => Fact::Erased { key: id },
         };
-        state.events.push(Event { at, what });
+        state.events.push(Event { at, fact });
     }
 }
 

@@ -26,7 +26,7 @@ use crate::counters::Fault;
 
 /// A worker's connection to the store.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct Connection {
     pub(super) world: Arc<World>,
     pub(super) clock: WorkerClock,
     pub(super) copies: Copies,
@@ -51,7 +51,7 @@ impl Copies {
 }
 
 /// The fate of a call on its way.
-struct Trip {
+struct Routing {
     /// The time of each copy that arrives.
     arrivals: Vec<Duration>,
     /// The time of the answer's way back, or `None` if it is lost.
@@ -62,8 +62,8 @@ struct Trip {
 
 type Given = Vec<Result<Response, Error>>;
 
-impl Link {
-    fn trip(&self) -> Trip {
+impl Connection {
+    fn route(&self) -> Routing {
         let world = &*self.world;
         let (latency, faults) = (world.plan.latency, &world.plan.faults);
         let way = || world.lock().random.pause(1, latency);
@@ -87,12 +87,12 @@ impl Link {
         };
         let is_broken = (arrivals.is_empty() || back.is_none()) && world.lock().random.chance(600);
         let breaks = is_broken.then(|| world.lock().random.pause(latency, 1_500));
-        Trip { arrivals, back, breaks }
+        Routing { arrivals, back, breaks }
     }
 
     async fn call(&self, operation: &'static str, requests: Vec<Request>) -> Given {
         let count = requests.len();
-        let Trip { arrivals, back, breaks } = self.trip();
+        let Routing { arrivals, back, breaks } = self.route();
         let (sender, receiver) = oneshot::channel();
         let (sent, requests) = (self.clock.now(), Arc::new(requests));
         let mut sender = Some(sender);
@@ -165,7 +165,7 @@ fn of_kind<T>(given: Given, get: impl Fn(Response) -> Option<T>) -> Answers<T> {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl Store for Link {
+impl Store for Connection {
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
         Box::pin(async move {
             let given = self.call("claim", requests.iter().cloned().map(Request::Claim).collect()).await;

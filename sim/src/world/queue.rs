@@ -9,7 +9,7 @@ use std::{
 use super::{World, handler::Order};
 use crate::{
     counters::Fault,
-    history::{MessageId, Ms, What},
+    history::{Fact, MessageId, Ms},
     plan::QueuePlan,
 };
 
@@ -62,7 +62,7 @@ impl World {
         let message = MessageId::try_from(messages.len()).unwrap_or(MessageId::MAX);
         messages.push(Message { order, group, receives: 0, visible_at: now, is_gone: false, is_audit });
         drop(messages);
-        self.push(What::Sent { message, key: order.key, payload: order.payload });
+        self.push(Fact::Sent { message, key: order.key, payload: order.payload });
         self.arrivals.notify_one();
     }
 
@@ -90,7 +90,7 @@ impl World {
             let most = if entry.is_audit { MAX_AUDIT_RECEIVES } else { max_receives };
             if entry.receives >= most && !is_taken {
                 entry.is_gone = true;
-                dead.push(What::DeadLettered { message, is_audit: entry.is_audit });
+                dead.push(Fact::DeadLettered { message, is_audit: entry.is_audit });
                 continue;
             }
             entry.receives += 1;
@@ -99,9 +99,9 @@ impl World {
             received.push(Delivery { message, order, group, receives, is_audit });
         }
         drop(messages);
-        for what in dead {
+        for fact in dead {
             self.lock().counters.dead_letters += 1;
-            self.push(what);
+            self.push(fact);
         }
         received
     }
@@ -131,7 +131,7 @@ impl World {
         drop(messages);
         self.arrivals.notify_one();
         if is_acknowledged {
-            self.push(What::Acknowledged { message: delivery.message });
+            self.push(Fact::Acknowledged { message: delivery.message });
         }
     }
 }

@@ -17,9 +17,9 @@ use tokio::time::timeout;
 
 use super::{
     WorkerClock, World, calls,
-    fate::{Fate, Fated},
-    handler::{self, Order, Site, result_of},
-    network::Link,
+    fate::{Fate, Invocation},
+    handler::{self, Environment, Order, result_of},
+    network::Connection,
     queue::Delivery,
 };
 use crate::{
@@ -32,23 +32,23 @@ type Batches = Box<dyn Fn(LambdaEvent<SqsEvent>) -> BoxFuture<'static, Processed
 /// Handles invocations until the history is over.
 pub(super) async fn live(world: Arc<World>, number: u32) {
     let clock = WorkerClock::new(&world);
-    let (present, copies, returned, has_deadline) = Default::default();
-    let site = Arc::new(Site { world, number, clock, present, copies, has_deadline, returned });
-    let world = &site.world;
-    let (batches, exchange) = (batches(&site), calls::exchange(&site));
-    let calls = engine(&site, Entry::Call);
+    let (fate, copies, returned, has_deadline) = Default::default();
+    let env = Arc::new(Environment { world, number, clock, fate, copies, has_deadline, returned });
+    let world = &env.world;
+    let (batches, exchange) = (batches(&env), calls::exchange(&env));
+    let calls = engine(&env, Entry::Call);
     while !world.lock().is_over {
         if let Some(job) = world.take() {
-            begin(&site);
-            calls::serve(&site, job, &exchange, &calls).await;
+            begin(&env);
+            calls::serve(&env, job, &exchange, &calls).await;
             continue;
         }
         let deliveries = world.receive();
         if deliveries.is_empty() {
             idle(world).await;
         } else {
-            begin(&site);
-            deliver(&site, &batches, deliveries).await;
+            begin(&env);
+            deliver(&env, &batches, deliveries).await;
         }
     }
 }
@@ -63,15 +63,15 @@ async fn idle(world: &World) {
 }
 
 /// Begins an invocation.
-fn begin(site: &Site) {
-    set_clock(site);
-    site.copies.draw(&site.world);
-    site.returned.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+fn begin(env: &Environment) {
+    set_clock(env);
+    env.copies.draw(&env.world);
+    env.returned.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
 }
 
 /// Sets the offset of the worker's clock, which stays the same within an invocation.
-fn set_clock(site: &Site) {
-    let world = &site.world;
+fn set_clock(env: &Environment) {
+    let world = &env.world;
     let most = i64::try_from(world.plan.max_offset).unwrap_or(0);
     let mut state = world.lock();
     // The differences between clocks are often as large as they may be.
@@ -81,22 +81,22 @@ fn set_clock(site: &Site) {
         i64::try_from(state.random.between(0, 2 * world.plan.max_offset)).unwrap_or(0) - most
     };
     drop(state);
-    site.clock.set(offset);
-    site.clock.stand_still(world.bug == Some(Bug::ClockStandsStill));
+    env.clock.set(offset);
+    env.clock.stand_still(world.bug == Some(Bug::ClockStandsStill));
 }
 
 /// Builds the engine of an entry point.
-pub(super) fn engine(site: &Arc<Site>, entry: Entry) -> Idempotency {
-    let world = &site.world;
+pub(super) fn engine(env: &Arc<Environment>, entry: Entry) -> Idempotency {
+    let world = &env.world;
     let plan = &world.plan;
-    let link = Link {
+    let link = Connection {
         world: Arc::clone(world),
-        clock: site.clock.clone(),
-        copies: site.copies.clone(),
+        clock: env.clock.clone(),
+        copies: env.copies.clone(),
         id: StoreId::unique(),
     };
     let mut builder = Idempotency::builder(link)
-        .clock(site.clock.clone())
+        .clock(env.clock.clone())
         .scope("sim")
         .disabled(false)
         .lease(Duration::from_millis(plan.lease))
@@ -114,31 +114,31 @@ pub(super) fn engine(site: &Arc<Site>, entry: Entry) -> Idempotency {
     builder.build().expect("the plan's settings do not contradict each other")
 }
 
-fn batches(site: &Arc<Site>) -> Batches {
-    let of_handler = Arc::clone(site);
+fn batches(env: &Arc<Environment>) -> Batches {
+    let of_handler = Arc::clone(env);
     let handle = move |order: Order, context: RecordContext| {
-        let site = Arc::clone(&of_handler);
+        let env = Arc::clone(&of_handler);
         async move {
             let claim = context.claim().cloned().expect("every record is claimed");
-            handler::run(site, order, claim).await.map(result_of)
+            handler::run(env, order, claim).await.map(result_of)
         }
     };
-    let service = engine(site, Entry::Queue).sqs(Key::pointer("/key"), handle);
-    if site.world.plan.policy(Entry::Queue) != Policy::Probe {
-        return boxed(site, service);
+    let service = engine(env, Entry::Queue).sqs(Key::pointer("/key"), handle);
+    if env.world.plan.policy(Entry::Queue) != Policy::Probe {
+        return boxed(env, service);
     }
-    let of_probe = Arc::clone(site);
+    let of_probe = Arc::clone(env);
     let probe = move |order: Order, _: RecordContext| {
-        let site = Arc::clone(&of_probe);
+        let env = Arc::clone(&of_probe);
         async move {
-            let found = handler::probe(site, order.key).await;
+            let found = handler::probe(env, order.key).await;
             found.map(done).map_err(lambda_once::Failure::from)
         }
     };
-    boxed(site, service.probe(probe))
+    boxed(env, service.probe(probe))
 }
 
-/// Returns what a probe has found, as the result of an operation.
+/// Converts the result of a probe.
 pub(super) fn done(found: ProbeResult<u32>) -> ProbeResult<String> {
     match found {
         ProbeResult::Done(run) => ProbeResult::Done(result_of(run)),
@@ -146,12 +146,12 @@ pub(super) fn done(found: ProbeResult<u32>) -> ProbeResult<String> {
     }
 }
 
-fn boxed<H, Args>(site: &Site, service: BatchService<Sqs, H, Order, Args>) -> Batches
+fn boxed<H, Args>(env: &Environment, service: BatchService<Sqs, H, Order, Args>) -> Batches
 where
     H: Handler<Order, Args>,
     Args: 'static,
 {
-    let plan = &site.world.plan.queue;
+    let plan = &env.world.plan.queue;
     let mut service = service.concurrency(plan.concurrency);
     if plan.is_ordered {
         service = service.ordered_by(Key::pointer("/entity"), Key::pointer("/sequence"));
@@ -164,25 +164,25 @@ where
 }
 
 /// Invokes the function with a batch of messages.
-async fn deliver(site: &Arc<Site>, batches: &Batches, deliveries: Vec<Delivery>) {
-    let world = &site.world;
+async fn deliver(env: &Arc<Environment>, batches: &Batches, deliveries: Vec<Delivery>) {
+    let world = &env.world;
     let asked: Vec<_> = deliveries
         .iter()
         .map(|delivery| world.ask(delivery.order.key, delivery.order.payload, delivery.is_audit))
         .collect();
-    let (context, deadline) = context(site);
-    site.has_deadline.store(true, Ordering::Relaxed);
+    let (context, deadline) = context(env);
+    env.has_deadline.store(true, Ordering::Relaxed);
     let fate = Fate::draw(world, Some(deadline));
-    site.present.set(fate);
+    env.fate.set(fate);
     let event = LambdaEvent::new(event(world, &deliveries), context);
-    let processed = Fated::new(Arc::clone(world), fate, batches(event)).await;
+    let processed = Invocation::new(Arc::clone(world), fate, batches(event)).await;
     let Some(Processed { response, records, .. }) = processed else {
         asked.iter().for_each(|call| world.tell(*call, Answer::Lost));
         return;
     };
     for (nth, call) in asked.iter().enumerate() {
         let report = records.iter().find(|report| report.index == nth);
-        let ran = site.returned(deliveries[nth].order.key);
+        let ran = env.returned(deliveries[nth].order.key);
         world.tell(*call, report.map_or(Answer::Error, |report| calls::answer_of(report.outcome, ran)));
     }
     let failed = response.map(|response| response.batch_item_failures);
@@ -202,12 +202,12 @@ fn outcome_of(records: &[RecordReport], message: u32) -> Option<OutcomeKind> {
 }
 
 /// Draws the deadline of an invocation. Returns it in a context, by the worker's clock, and as true time.
-pub(super) fn context(site: &Site) -> (Context, Ms) {
-    let world = &site.world;
+pub(super) fn context(env: &Environment) -> (Context, Ms) {
+    let world = &env.world;
     let (least, most) = world.plan.time_left;
     let left = world.lock().random.between(least, most);
     let mut context = Context::default();
-    context.deadline = site.clock.now().after(Duration::from_millis(left)).as_millis();
+    context.deadline = env.clock.now().after(Duration::from_millis(left)).as_millis();
     (context, world.now() + left)
 }
 

@@ -1,7 +1,7 @@
 //! Planted histories: one for each property, which the judge refuses, and good ones, which it accepts.
 
 use lambda_once_sim::{
-    history::{Answer, End, Entry, Event, History, Key, Ms, Outcome, Policy, Terms, What},
+    history::{Answer, End, Entry, Event, Fact, History, Key, Ms, Outcome, Policy, Terms},
     judge::judge,
 };
 
@@ -20,8 +20,8 @@ impl Planted {
         Self(History { terms: TERMS, keys, events: Vec::new() })
     }
 
-    fn at(mut self, at: Ms, what: What) -> Self {
-        self.0.events.push(Event { at, what });
+    fn at(mut self, at: Ms, fact: Fact) -> Self {
+        self.0.events.push(Event { at, fact });
         self
     }
 
@@ -30,27 +30,27 @@ impl Planted {
     }
 
     fn begin_of(self, at: Ms, run: u32, key: u32, payload: u8, took_over: bool) -> Self {
-        self.at(at, What::Began { run, key, payload, worker: run, took_over, holds_until: at + 5_000 })
+        self.at(at, Fact::Began { run, key, payload, worker: run, took_over, holds_until: at + 5_000 })
     }
 
     fn effect(self, at: Ms, run: u32) -> Self {
-        self.at(at, What::Effect { run })
+        self.at(at, Fact::Effect { run })
     }
 
     fn end(self, at: Ms, run: u32, end: End) -> Self {
-        self.at(at, What::Ended { run, end, active_until: at })
+        self.at(at, Fact::Ended { run, end, active_until: at })
     }
 
     fn record(self, at: Ms, run: u32) -> Self {
-        self.at(at, What::Recorded { key: 0, outcome: Outcome::Completed(run) })
+        self.at(at, Fact::Recorded { key: 0, outcome: Outcome::Completed(run) })
     }
 
     fn ask(self, at: Ms, call: u32, payload: u8) -> Self {
-        self.at(at, What::Asked { call, key: 0, payload, is_audit: false })
+        self.at(at, Fact::Asked { call, key: 0, payload, is_audit: false })
     }
 
     fn tell(self, at: Ms, call: u32, answer: Answer) -> Self {
-        self.at(at, What::Told { call, answer })
+        self.at(at, Fact::Told { call, answer })
     }
 
     /// One operation that runs and is recorded, with its call.
@@ -93,7 +93,7 @@ fn good_histories_are_accepted() {
 
 #[test]
 fn a_frozen_run_is_not_live() {
-    let frozen = What::Ended { run: 0, end: End::Dropped, active_until: 500 };
+    let frozen = Fact::Ended { run: 0, end: End::Dropped, active_until: 500 };
     let history = Planted::new(Policy::Rerun).begin(10, 0, false).begin(7_000, 1, true).at(9_000, frozen);
     history.end(9_100, 1, End::Transient).accepted();
 }
@@ -102,12 +102,12 @@ fn a_frozen_run_is_not_live() {
 fn an_outcome_that_changes_is_refused() {
     let changed = Planted::new(Policy::Rerun).executed().begin(60, 1, true).record(90, 1);
     changed.refused("outcomes are decided once");
-    Planted::new(Policy::Rerun).executed().at(90, What::Erased { key: 0 }).refused("outcomes are decided once");
+    Planted::new(Policy::Rerun).executed().at(90, Fact::Erased { key: 0 }).refused("outcomes are decided once");
 }
 
 #[test]
 fn an_outcome_may_change_after_its_retention() {
-    let mut history = Planted::new(Policy::Rerun).executed().at(9_000, What::Erased { key: 0 });
+    let mut history = Planted::new(Policy::Rerun).executed().at(9_000, Fact::Erased { key: 0 });
     history.0.terms.retention = Some(10_000);
     history.accepted();
 }
@@ -135,7 +135,7 @@ fn a_result_of_another_payload_is_refused() {
 #[test]
 fn a_result_of_another_key_is_refused() {
     let history = Planted::of_keys(vec![KEY, KEY]).executed();
-    let ask = What::Asked { call: 1, key: 1, payload: 0, is_audit: false };
+    let ask = Fact::Asked { call: 1, key: 1, payload: 0, is_audit: false };
     history.at(60, ask).tell(70, 1, Answer::Ran(Some(0))).refused("answers are of the key");
 }
 
@@ -221,32 +221,32 @@ fn an_older_effect_after_a_newer_one_is_refused() {
 
 #[test]
 fn a_message_that_vanishes_is_refused() {
-    let sent = What::Sent { message: 0, key: 0, payload: 0 };
+    let sent = Fact::Sent { message: 0, key: 0, payload: 0 };
     Planted::new(Policy::Rerun).at(0, sent).refused("no message is lost");
-    let history = Planted::new(Policy::Rerun).at(0, sent).at(10, What::Acknowledged { message: 0 });
+    let history = Planted::new(Policy::Rerun).at(0, sent).at(10, Fact::Acknowledged { message: 0 });
     history.refused("no message is lost");
 }
 
 #[test]
 fn a_message_is_acknowledged_after_its_effect_or_a_newer_one() {
-    let sent = What::Sent { message: 0, key: 0, payload: 0 };
-    Planted::new(Policy::Rerun).at(0, sent).executed().at(60, What::Acknowledged { message: 0 }).accepted();
+    let sent = Fact::Sent { message: 0, key: 0, payload: 0 };
+    Planted::new(Policy::Rerun).at(0, sent).executed().at(60, Fact::Acknowledged { message: 0 }).accepted();
     let keys = vec![Key { order: Some((7, 1)), ..KEY }, Key { order: Some((7, 2)), ..KEY }];
     let newer = Planted::of_keys(keys).at(0, sent).begin_of(10, 0, 1, 0, false).effect(20, 0);
-    newer.end(30, 0, End::Returned).at(60, What::Acknowledged { message: 0 }).accepted();
+    newer.end(30, 0, End::Returned).at(60, Fact::Acknowledged { message: 0 }).accepted();
 }
 
 #[test]
 fn a_healthy_message_in_the_dead_letter_queue_is_refused() {
-    let sent = What::Sent { message: 0, key: 0, payload: 0 };
-    let dead = |is_audit| What::DeadLettered { message: 0, is_audit };
+    let sent = Fact::Sent { message: 0, key: 0, payload: 0 };
+    let dead = |is_audit| Fact::DeadLettered { message: 0, is_audit };
     Planted::new(Policy::Rerun).at(0, sent).at(10, dead(true)).refused("no key is stuck");
     Planted::new(Policy::Rerun).at(0, sent).at(10, dead(false)).accepted();
 }
 
 #[test]
 fn a_stuck_key_is_refused() {
-    let ask = What::Asked { call: 0, key: 0, payload: 0, is_audit: true };
+    let ask = Fact::Asked { call: 0, key: 0, payload: 0, is_audit: true };
     for answer in [Answer::InProgress, Answer::Abandoned, Answer::Error, Answer::Lost, Answer::Mismatch] {
         Planted::new(Policy::Rerun).at(0, ask).tell(10, 0, answer).refused("no key is stuck");
     }
