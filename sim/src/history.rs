@@ -198,7 +198,7 @@ pub enum Fact {
         key: KeyId,
         /// Its payload.
         payload: u8,
-        /// Whether it is the last call of its key, after all faults have stopped.
+        /// Whether it was made after all faults had stopped, to find out whether the key is stuck.
         is_audit: bool,
     },
     /// A call was answered.

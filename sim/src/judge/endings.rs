@@ -1,7 +1,7 @@
 //! No message is lost, and no key is stuck once faults have stopped.
 
 use super::{Call, Index, Violation};
-use crate::history::{Answer, End, Entry, History, Ms, Policy};
+use crate::history::{Answer, End, Entry, History, Key, Ms, Policy};
 
 pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>) {
     let end = history.events.last().map_or(0, |event| event.at);
@@ -32,34 +32,35 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
             _ => {}
         }
     }
-    for call in index.calls.iter().filter(|call| call.is_audit) {
-        let of = &history.keys[call.key as usize];
-        if of.entry == Entry::Queue {
-            continue;
-        }
-        let is_final = match call.told.map(|(_, answer)| answer) {
-            None => false,
-            Some(
-                Answer::Executed(_)
-                | Answer::TookOver(_)
-                | Answer::Recovered(_)
-                | Answer::Ran(_)
-                | Answer::Replayed(_)
-                | Answer::ReplayedFailure
-                | Answer::FailedPermanently
-                | Answer::Superseded,
-            ) => true,
-            Some(Answer::Mismatch) => of.policy == Policy::Refuse || is_misused(index, call.key, call.payload),
-            Some(Answer::Abandoned) => of.policy == Policy::Refuse && !history.terms.is_calm,
-            Some(_) => false,
-        };
-        if !is_final {
-            let text = format!("the last answer is {:?}", call.told);
-            found.push(Violation { property: "no key is stuck", key: call.key, at: end, text });
+    for (key, of) in (0..).zip(&history.keys).filter(|(_, of)| of.entry != Entry::Queue) {
+        let calls = || index.calls.iter().filter(move |call| call.is_audit && call.key == key);
+        if let Some(last) = calls().last()
+            && !calls().any(|call| is_final(history, index, of, call))
+        {
+            let text = format!("the last answer is {:?}", last.told);
+            found.push(Violation { property: "no key is stuck", key, at: end, text });
         }
     }
     if history.terms.is_calm {
         index.calls.iter().for_each(|call| calm(index, call, found));
+    }
+}
+
+/// Returns whether a call that was made after all faults had stopped has a final answer.
+fn is_final(history: &History, index: &Index, of: &Key, call: &Call) -> bool {
+    let Some((_, answer)) = call.told else { return false };
+    match answer {
+        Answer::Executed(_)
+        | Answer::TookOver(_)
+        | Answer::Recovered(_)
+        | Answer::Ran(_)
+        | Answer::Replayed(_)
+        | Answer::ReplayedFailure
+        | Answer::FailedPermanently
+        | Answer::Superseded => true,
+        Answer::Mismatch => of.policy == Policy::Refuse || is_misused(index, call.key, call.payload),
+        Answer::Abandoned => of.policy == Policy::Refuse && !history.terms.is_calm,
+        _ => false,
     }
 }
 

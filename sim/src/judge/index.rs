@@ -40,7 +40,7 @@ pub struct Call {
     pub payload: u8,
     /// The time at which it was made.
     pub asked: Ms,
-    /// Whether it is the last one of its key.
+    /// Whether it was made after all faults had stopped.
     pub is_audit: bool,
     /// The time of its answer, and the answer.
     pub told: Option<(Ms, Answer)>,
