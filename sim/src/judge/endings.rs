@@ -1,7 +1,7 @@
 //! No message is lost, and no key is stuck once faults have stopped.
 
 use super::{Call, Index, Violation};
-use crate::history::{Answer, End, Entry, History, Key, Ms, Policy};
+use crate::history::{Answer, End, Entry, History, Key, Ms, Outcome, Policy};
 
 pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>) {
     let end = history.events.last().map_or(0, |event| event.at);
@@ -23,18 +23,15 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
                     && !key.is_poison
                     && !is_misused(index, message.key, message.payload) =>
             {
-                violate(
-                    at,
-                    "no key is stuck",
-                    "a message failed until it was dead-lettered, without any fault".to_owned(),
-                );
+                let text = "a message failed until it was dead-lettered, without any fault".to_owned();
+                violate(at, "no key is stuck", text);
             }
             _ => {}
         }
     }
     for (key, of) in (0..).zip(&history.keys).filter(|(_, of)| of.entry != Entry::Queue) {
         let calls = || index.calls.iter().filter(move |call| call.is_audit && call.key == key);
-        if let Some(last) = calls().last()
+        if let Some(last) = calls().next_back()
             && !calls().any(|call| is_final(history, index, of, call))
         {
             let text = format!("the last answer is {:?}", last.told);
@@ -64,13 +61,19 @@ fn is_final(history: &History, index: &Index, of: &Key, call: &Call) -> bool {
     }
 }
 
-/// Returns whether the operation, or a newer one of its entity, took effect before this time.
+/// Returns whether the operation, or a newer one of its entity, took effect before this time. If it is ordered, that must
+/// also be recorded, because older operations wait for it.
 fn is_done(history: &History, index: &Index, key: u32, payload: u8, at: Ms) -> bool {
     let order = history.keys[key as usize].order;
+    let is_recorded = |key: u32| {
+        let mut shown = index.outcomes[key as usize].iter().filter(|shown| shown.at <= at);
+        shown.any(|shown| matches!(shown.outcome, Some(Outcome::Completed(_))))
+    };
     index.runs.iter().filter(|run| run.effect.is_some_and(|effect| effect <= at)).any(|run| {
         let of = history.keys[run.key as usize].order;
         let is_newer = matches!((order, of), (Some(ours), Some(theirs)) if ours.0 == theirs.0 && ours.1 < theirs.1);
-        (run.key == key && run.payload == payload) || is_newer
+        let is_of_operation = (run.key == key && run.payload == payload) || is_newer;
+        is_of_operation && (order.is_none() || is_recorded(run.key))
     })
 }
 

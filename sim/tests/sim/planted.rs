@@ -233,7 +233,16 @@ fn a_message_is_acknowledged_after_its_effect_or_a_newer_one() {
     Planted::new(Policy::Rerun).at(0, sent).executed().at(60, Fact::Acknowledged { message: 0 }).accepted();
     let keys = vec![Key { order: Some((7, 1)), ..KEY }, Key { order: Some((7, 2)), ..KEY }];
     let newer = Planted::of_keys(keys).at(0, sent).begin_of(10, 0, 1, 0, false).effect(20, 0);
-    newer.end(30, 0, End::Returned).at(60, Fact::Acknowledged { message: 0 }).accepted();
+    let recorded = Fact::Recorded { key: 1, outcome: Outcome::Completed(0) };
+    let newer = newer.end(30, 0, End::Returned).at(40, recorded);
+    newer.at(60, Fact::Acknowledged { message: 0 }).accepted();
+}
+
+#[test]
+fn an_ordered_message_is_not_acknowledged_before_it_is_recorded() {
+    let sent = Fact::Sent { message: 0, key: 0, payload: 0 };
+    let history = Planted::of_keys(vec![Key { order: Some((7, 1)), ..KEY }]).at(0, sent).lost();
+    history.at(2_000, Fact::Acknowledged { message: 0 }).refused("no message is lost");
 }
 
 #[test]
