@@ -44,6 +44,10 @@ struct Options {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().any(|argument| argument == "--help") {
+        say(USAGE);
+        return ExitCode::SUCCESS;
+    }
     match options(std::env::args().skip(1)) {
         Ok(options) if options.all_bugs => bugs(&options),
         Ok(options) => run(&options),

@@ -21,6 +21,11 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
                 Some(_) => {}
             }
         }
+        if let Answer::Executed(Some(run)) | Answer::TookOver(Some(run)) = answer
+            && index.runs.get(run as usize).is_some_and(|run| run.took_over != matches!(answer, Answer::TookOver(_)))
+        {
+            violate("answers show a takeover", format!("{answer:?}, and the run was told otherwise"));
+        }
         if !is_recorded(answer, outcomes, at) && !follows_unrecorded(history, index, call) {
             violate("answers are recorded", format!("{answer:?}, but the store has shown only {outcomes:?}"));
         }

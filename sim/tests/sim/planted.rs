@@ -119,6 +119,12 @@ fn an_answer_that_is_not_recorded_is_refused() {
 }
 
 #[test]
+fn an_answer_that_hides_a_takeover_is_refused() {
+    let history = Planted::new(Policy::Rerun).ask(0, 0, 0).begin(10, 0, true).effect(20, 0).end(30, 0, End::Returned);
+    history.record(40, 0).tell(50, 0, Answer::Executed(Some(0))).refused("answers show a takeover");
+}
+
+#[test]
 fn an_answer_other_than_the_decision_is_refused() {
     for answer in [Answer::InProgress, Answer::Abandoned, Answer::Mismatch, Answer::ReplayedFailure] {
         let history = Planted::new(Policy::Rerun).executed().ask(60, 1, 0).tell(70, 1, answer);
