@@ -117,7 +117,7 @@ counters! {
     operations: "operations",
     runs: "runs of handlers",
     effects: "effects",
-    repeated_effects: "effects repeated after a loss",
+    repeated_effects: "effects repeated",
     takeovers: "runs that took over",
     probes: "probes",
     replays: "replays",
