@@ -20,6 +20,8 @@ TESTS ?=
 TEST_SERVERS ?=
 # For `make plants`: rules, test binaries, or parts of a mutation's text. The default is all mutations.
 PLANTS ?=
+# For `make sim`: options of the program, such as `--seed`, `--steps` and `--bug` (`--help` lists them).
+SIM_ARGS ?=
 # For `make nightly`: some of its parts, or `--list`.
 NIGHTLY_ARGS ?=
 # For `make instructions`: `--write` updates the baseline.
@@ -35,7 +37,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help require demo watch build test test-all test-servers stress plants nightly powertools clients concurrent browser e2e e2e-aws
+.PHONY: help require demo watch build test test-all test-servers stress sim plants nightly powertools clients concurrent browser e2e e2e-aws
 .PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories durable tutorial book bench instructions sizes clean
 
 help: ## Lists the targets
@@ -71,6 +73,11 @@ test-servers: require ## Runs the stores' tests on Redis 7.0, PostgreSQL 15 and 
 
 stress: require ## Runs the property test of batches with 100,000 plans (PROPERTY_CASES)
 	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} PROPERTY_SEED=$${PROPERTY_SEED:-$$RANDOM} cargo test --workspace --all-features --test property
+
+# With BUILT=1 a debug build runs, which is slower.
+sim: require ## Simulates the whole engine with every fault, for 60 seconds (SIM_ARGS)
+	@[[ -n "$(BUILT)" ]] || cargo build --quiet --profile measure -p lambda-once-sim
+	@$(TARGET)/$(if $(BUILT),debug,measure)/sim --commit "$$(git describe --always --dirty) of $$(git log -1 --format=%cs)" $(SIM_ARGS)
 
 plants: require ## Runs the mutation tests: bugs against each rule, with the plan or the test that detects each (PLANTS)
 	@PROPERTY_WRITE_PLANS=1 cargo test --quiet --workspace --all-features --test property every_planted_bug

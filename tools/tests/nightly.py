@@ -22,11 +22,14 @@ def plants(part):
     return module("tools.servers.run_with", "--", *module("tools.tests.plants", "--part", part))
 
 
+FOLDER = ROOT / "target" / "nightly"
 PARTS = {
     "features": (module("tools.checks.features", "--all"), "each feature alone, and AWS-LC"),
     "test-all": (["make", "test-all"], "ten times the random cases"),
     "test-servers": (["make", "test-servers"], "Redis 7.0, PostgreSQL 15 and 18, PgBouncer, the consumer killed 20 times"),
     "stress": (["make", "stress"], "100,000 random plans of batches, with a new seed"),
+    "sim": (["make", "sim", f"SIM_ARGS=--steps 100_000_000 --json {FOLDER / 'sim.json'}"], "the whole engine, simulated for 10^8 steps"),
+    "sim-bugs": (["make", "sim", "SIM_ARGS=--bugs --histories 4000"], "the simulation finds each planted bug"),
     "bugs-1": (plants("1/4"), "mutation tests, first quarter"),
     "bugs-2": (plants("2/4"), "second quarter"),
     "bugs-3": (plants("3/4"), "third quarter"),
@@ -41,7 +44,6 @@ PARTS = {
     "watch": (["make", "concurrent", "CONCURRENT_ARGS=--watch"], "functions that cargo lambda watch builds and starts"),
 }
 LONGEST_S = 80 * 60
-FOLDER = ROOT / "target" / "nightly"
 
 
 def commit():
