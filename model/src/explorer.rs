@@ -1,0 +1,180 @@
+//! Explores every state of a model, breadth first, so that the first trace to a breach is a shortest one.
+//!
+//! The interface is that of the crate `stateright`. Its explorer is not used because it brings a web server along, and
+//! because several threads would make the first trace depend on chance.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    hash::{BuildHasherDefault, Hash, Hasher},
+};
+
+/// A system with a finite number of states.
+pub(crate) trait Model {
+    /// A state of the system.
+    type State: Clone + Hash;
+    /// A step from one state to the next.
+    type Action: Clone;
+
+    /// Returns the states in which it may begin.
+    fn init_states(&self) -> Vec<Self::State>;
+    /// Adds the steps that are possible in a state.
+    fn actions(&self, state: &Self::State, actions: &mut Vec<Self::Action>);
+    /// Takes a step, and adds the noteworthy events of it to a set of bits.
+    fn next_state(&self, state: &Self::State, action: &Self::Action, events: &mut u64) -> Self::State;
+    /// Returns the promise that does not hold in a state, if any.
+    fn breach(&self, state: &Self::State) -> Option<&'static str>;
+}
+
+/// The result of an exploration.
+#[derive(Debug)]
+pub(crate) struct Explored<A> {
+    /// The number of different states.
+    pub(crate) states: usize,
+    /// The events of all steps.
+    pub(crate) events: u64,
+    /// Whether every state was visited. Otherwise the limit was reached or a breach found.
+    pub(crate) is_complete: bool,
+    /// The first breach, and the steps to it from the initial state with this position.
+    pub(crate) breach: Option<Breach<A>>,
+}
+
+/// A promise that does not hold.
+#[derive(Debug)]
+pub(crate) struct Breach<A> {
+    pub(crate) promise: &'static str,
+    pub(crate) begins: usize,
+    pub(crate) steps: Vec<A>,
+}
+
+/// The fingerprints of the visited states are hashes, so they are not hashed again.
+#[derive(Default)]
+struct Unhashed(u64);
+
+impl Hasher for Unhashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only fingerprints are hashed");
+    }
+
+    fn write_u64(&mut self, fingerprint: u64) {
+        self.0 = fingerprint;
+    }
+}
+
+/// The visited states, each with its predecessor's fingerprint, which is its own for an initial state.
+type Visited = HashMap<u64, u64, BuildHasherDefault<Unhashed>>;
+
+/// Hashes a state. Each number is mixed in by a product of 128 bits, whose halves are folded.
+struct Folded(u64);
+
+impl Folded {
+    fn add(&mut self, number: u64) {
+        let product = u128::from(self.0 ^ number) * 0xa076_1d64_78bd_642f;
+        let [low, high] = [product as u64, (product >> 64) as u64];
+        self.0 = (low ^ high).wrapping_add(0xe703_7ed1_a0b4_28db);
+    }
+}
+
+impl Hasher for Folded {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.add(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u8(&mut self, number: u8) {
+        self.add(number.into());
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.add(number);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.add(number as u64);
+    }
+
+    fn write_isize(&mut self, number: isize) {
+        self.add(number as u64);
+    }
+}
+
+fn fingerprint(state: &impl Hash) -> u64 {
+    let mut hasher = Folded(0x1234_5678_9abc_def1);
+    state.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Visits up to `limit` states, until a promise does not hold. `progress` is called with the numbers of steps and
+/// states, after each level.
+pub(crate) fn explore<M: Model>(model: &M, limit: usize, progress: impl Fn(usize, usize)) -> Explored<M::Action> {
+    let mut visited = Visited::default();
+    let mut level = Vec::new();
+    let mut events = 0;
+    for state in model.init_states() {
+        let print = fingerprint(&state);
+        if visited.insert(print, print).is_none() {
+            level.push((print, state));
+        }
+    }
+    let (mut actions, mut depth) = (Vec::new(), 0);
+    while !level.is_empty() {
+        let mut next = Vec::new();
+        for (print, state) in level {
+            actions.clear();
+            model.actions(&state, &mut actions);
+            for action in &actions {
+                let successor = model.next_state(&state, action, &mut events);
+                let reached = fingerprint(&successor);
+                let Entry::Vacant(vacant) = visited.entry(reached) else { continue };
+                vacant.insert(print);
+                if let Some(promise) = model.breach(&successor) {
+                    let (begins, steps) = trace(model, &visited, reached);
+                    let breach = Some(Breach { promise, begins, steps });
+                    return Explored { states: visited.len(), events, is_complete: false, breach };
+                }
+                next.push((reached, successor));
+            }
+            if visited.len() >= limit {
+                return Explored { states: visited.len(), events, is_complete: false, breach: None };
+            }
+        }
+        level = next;
+        depth += 1;
+        progress(depth, visited.len());
+    }
+    Explored { states: visited.len(), events, is_complete: true, breach: None }
+}
+
+/// Finds the steps to a visited state again, from the fingerprints of the states on the way.
+fn trace<M: Model>(model: &M, visited: &Visited, mut print: u64) -> (usize, Vec<M::Action>) {
+    let mut prints = vec![print];
+    while let Some(before) = visited.get(&print).filter(|before| **before != print) {
+        print = *before;
+        prints.push(print);
+    }
+    let begin = model.init_states().into_iter().enumerate().find(|(_, state)| fingerprint(state) == print);
+    let Some((begins, mut state)) = begin else { return (0, Vec::new()) };
+    let (mut steps, mut actions) = (Vec::new(), Vec::new());
+    for print in prints.into_iter().rev().skip(1) {
+        actions.clear();
+        model.actions(&state, &mut actions);
+        let found = actions.iter().find_map(|action| {
+            let successor = model.next_state(&state, action, &mut 0);
+            (fingerprint(&successor) == print).then(|| (action.clone(), successor))
+        });
+        let Some((action, successor)) = found else { break };
+        steps.push(action);
+        state = successor;
+    }
+    (begins, steps)
+}

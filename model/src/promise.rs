@@ -1,0 +1,191 @@
+//! The promises of the protocol, checked at each step that could break one.
+
+use crate::{
+    state::{Answer, Change, History, Key, Message, Owner, Phase, Record, Request, Settle, State, State3, Time},
+    store::{MARGIN, has_lapsed, position},
+    system::System,
+    world::{Clock, Path, Policy},
+};
+
+impl System {
+    /// Checks a request that was applied to the record.
+    pub(crate) fn check_write(&self, state: &mut State, message: &Message, before: Option<Record>, answer: Answer) {
+        let now = self.judged_at(state, message);
+        let after = state.records[usize::from(message.key)];
+        let claims = match message.request {
+            Request::Claim | Request::Insert | Request::Update { .. } => true,
+            Request::Commit => self.world.path == Path::Claimless,
+            _ => false,
+        };
+        if before.is_none() && after.is_some() && !claims {
+            state.broken("only a claim creates a record");
+        }
+        if let Some(before) = before {
+            self.check_change(state, message, &before, now);
+        }
+        if claims && matches!(answer, Answer::Granted { .. }) {
+            if before.is_some_and(|before| before.expiration > now && before.payload != message.payload) {
+                state.broken("no claim takes over from another payload");
+            }
+            // A late copy of the claim, of which nothing is promised.
+            let history = &mut state.histories[usize::from(message.key)];
+            if history.undone == message.owner {
+                history.undone = 0;
+            }
+        }
+        if message.request == Request::Claim
+            && let Some(before) = before
+        {
+            self.check_refused(state, message, &before, answer, now);
+        }
+        if let Some(after) = after.filter(|after| Some(*after) != before) {
+            self.check_lease(state, message, before, &after);
+        }
+    }
+
+    fn check_change(&self, state: &mut State, message: &Message, before: &Record, now: Time) {
+        let after = state.records[usize::from(message.key)];
+        if after == Some(*before) {
+            return;
+        }
+        let is_decided = before.status != State3::InProgress && before.expiration > now;
+        let Request::Amend { change, read } = message.request else {
+            if is_decided {
+                state.broken("a recorded outcome is never changed");
+            }
+            return;
+        };
+        let keeps = after.is_some_and(|after| {
+            (after.status, after.payload, after.expiration) == (before.status, before.payload, before.expiration)
+        });
+        if is_decided && !(change == Change::Redact && keeps) && before.status == State3::Completed {
+            state.broken("a recorded outcome is never changed");
+        }
+        if before.expiration <= now {
+            state.broken("no amendment changes an expired record");
+        }
+        if (before.status, before.owner, before.attempt) != (read.status, read.owner, read.attempt) {
+            state.broken("an amendment changes only the record that was read");
+        }
+        let is_holder = |worker: usize| {
+            let current = &state.workers[worker];
+            let acts = current.phase.is_live() || matches!(current.phase, Phase::Settling(_) | Phase::Deciding);
+            acts && current.owner == before.owner && self.is_in_time(state, worker)
+        };
+        if before.status == State3::InProgress && (0..state.workers.len()).any(is_holder) {
+            state.broken("an operator never changes a claim that stands");
+        }
+    }
+
+    /// Checks the refusal of a claim by this record.
+    fn check_refused(&self, state: &mut State, message: &Message, before: &Record, answer: Answer, now: Time) {
+        let is_refused = !matches!(answer, Answer::Granted { .. });
+        if self.world.is_ordered || !is_refused {
+            return;
+        }
+        if before.expiration <= now {
+            state.broken("an expired record refuses no claim");
+        }
+        if answer != Answer::InProgress {
+            return;
+        }
+        if before.owner == message.owner {
+            state.broken("no claim is refused because of itself");
+        }
+        if has_lapsed(before, now) {
+            state.broken("a lapsed claim blocks no other");
+        }
+    }
+
+    /// Checks the refusal of a claim of a batch by the record that a worker has read.
+    pub(crate) fn check_refusal(&self, state: &mut State, worker: usize, read: &Record, answer: Answer) {
+        let message = self.message(state, worker, Request::Insert);
+        if read.status == State3::InProgress && !state.workers[worker].has_tried {
+            self.check_refused(state, &message, read, answer, message.sent);
+        }
+    }
+
+    /// Checks that a late request holds a key no longer than it may.
+    fn check_lease(&self, state: &mut State, message: &Message, before: Option<Record>, after: &Record) {
+        let before_lease = before.filter(|before| before.owner == after.owner).map_or(0, |before| before.lease);
+        if after.status != State3::InProgress || after.lease <= before_lease {
+            return;
+        }
+        let longest = match self.world.clock {
+            Clock::Sender => message.lease,
+            Clock::Store => state.now + self.world.lease,
+        };
+        if after.lease > longest {
+            state.broken("a late request holds the key no longer than it may");
+        }
+        let revives = message.request == Request::Settle(Settle::Renew)
+            && self.world.clock == Clock::Store
+            && before_lease + MARGIN < state.now;
+        if revives {
+            state.broken("no renewal revives a lapsed claim");
+        }
+    }
+
+    /// A run takes effect.
+    pub(crate) fn effect(&self, state: &mut State, owner: Owner, key: Key, payload: u8, took_over: bool) {
+        let history = &mut state.histories[usize::from(key)];
+        let History { effects, told, permits, undone, .. } = *history;
+        let is_first = effects == 0;
+        if is_first {
+            (history.first, history.payload) = (owner, payload);
+        }
+        let is_other = history.payload != payload;
+        history.effects += 1;
+        if self.world.outlives {
+            return;
+        }
+        let commits = matches!(self.world.path, Path::Transaction | Path::Claimless);
+        let broken = match self.world.policy {
+            _ if undone == owner && commits => Some("what was reported as not committed is never committed"),
+            _ if is_first => None,
+            _ if told.is_some() => Some("nothing takes effect again after its outcome was told"),
+            _ if is_other => Some("only one payload of a key takes effect"),
+            _ if commits => Some("a transaction takes effect once"),
+            Policy::Refuse => (effects > permits).then_some("under Refuse an operation takes effect at most once"),
+            Policy::Probe => Some("with a truthful probe an operation takes effect once"),
+            Policy::Rerun => (!took_over).then_some("a run after a lost outcome is told that it took over"),
+        };
+        if let Some(promise) = broken {
+            state.broken(promise);
+        }
+        if self.world.is_ordered {
+            if state.newest_effect > position(key) {
+                state.broken("an older operation never takes effect after a newer one");
+            }
+            state.newest_effect = state.newest_effect.max(position(key));
+        }
+    }
+
+    /// Tells the caller the outcome, which ends the delivery.
+    pub(crate) fn tell(&self, state: &mut State, worker: usize, (status, value): (State3, u8)) {
+        let key = usize::from(self.world.workers[worker].key);
+        // A redacted result has no value.
+        let differs = |(other, of_other): (State3, u8)| other != status || (value != 0 && of_other != 0 && of_other != value);
+        let now = self.own_time(state, worker);
+        let recorded = state.records[key]
+            .filter(|record| record.status != State3::InProgress && record.expiration > now.max(state.now))
+            .map(|record| (record.status, record.value));
+        let history = &mut state.histories[key];
+        if recorded.is_some_and(differs) || history.told.is_some_and(differs) {
+            state.broken("all answers of a key are equal");
+        }
+        let told = &mut state.histories[key].told;
+        if told.is_none_or(|(_, value)| value == 0) {
+            *told = Some((status, value));
+        }
+        self.acknowledge(state, worker);
+    }
+
+    /// The same for a run in a transaction, which must have been committed.
+    pub(crate) fn tell_committed(&self, state: &mut State, worker: usize, outcome: (State3, u8)) {
+        if state.histories[usize::from(self.world.workers[worker].key)].effects == 0 {
+            state.broken("what was reported as done was committed");
+        }
+        self.tell(state, worker, outcome);
+    }
+}
