@@ -107,7 +107,9 @@ pub(crate) enum Request {
     Update { read: Record },
     Read,
     Settle(Settle),
-    Commit,
+    Commit {
+        claims: bool,
+    },
     Amend { change: Change, read: Record },
 }
 
@@ -187,9 +189,9 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// Returns whether the worker acts as the holder of the key.
+    /// Returns whether the worker runs under its claim.
     pub(crate) fn is_live(self) -> bool {
-        matches!(self, Self::Probing | Self::Running | Self::Committing)
+        matches!(self, Self::Probing | Self::Running)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     },
     state::{Answer, BY_OPERATOR, Change, Key, Mark, Message, NOBODY, Record, Request, Settle, State, State3, Time},
     system::System,
-    world::{Clock, Event, Path, Policy},
+    world::{Clock, Event, Policy},
 };
 
 /// The skew margin.
@@ -35,7 +35,7 @@ impl System {
             Request::Select | Request::Read => Answer::Found(before),
             Request::Update { read } => self.update(state, message, &read, events),
             Request::Settle(settle) => self.settle(state, message, settle, events),
-            Request::Commit => self.commit(state, message, events),
+            Request::Commit { claims } => self.commit(state, message, claims, events),
             Request::Amend { change, read } => self.amend(state, message, change, &read, events),
         };
         self.check_write(state, message, before, answer);
@@ -246,7 +246,7 @@ impl System {
                 Answer::Done { found: None }
             }
             Settled::Done { .. } if self.has(Bug::S2Outcome) && !matches!(settle, Settle::Release | Settle::HandBack) => {
-                Answer::Lost { current: None }
+                Answer::Lost { current: before }
             }
             Settled::Done { .. } => {
                 *events |= Event::AppliedBefore.bit();
@@ -262,10 +262,10 @@ impl System {
     }
 
     /// Commits the effect and the outcome together, or nothing.
-    fn commit(&self, state: &mut State, message: &Message, events: &mut u64) -> Answer {
+    fn commit(&self, state: &mut State, message: &Message, claims: bool, events: &mut u64) -> Answer {
         let (key, now) = (usize::from(message.key), self.judged_at(state, message));
         let (before, mark) = (state.records[key], state.mark.clone());
-        if self.world.path == Path::Claimless {
+        if claims {
             let is_mine = before.is_some_and(|record| record.owner == message.owner);
             if is_mine && before.is_some_and(|record| record.status != State3::InProgress) {
                 *events |= Event::AppliedBefore.bit();
@@ -279,7 +279,9 @@ impl System {
         }
         let answer = self.settle(state, message, Settle::Complete { value: message.owner }, events);
         match answer {
-            Answer::Done { found: None } => self.effect(state, message.owner, message.key, message.payload, false),
+            Answer::Done { found: None } => {
+                self.effect(state, (message.owner, message.key, message.payload), false, true);
+            },
             _ => (state.records[key], state.mark) = (before, mark),
         }
         answer

@@ -7,7 +7,7 @@ use crate::{
     convert::duration,
     explorer::Model,
     state::{
-        BEGIN, Change, History, Key, MOST, Mark, Message, NOBODY, Phase, Record, Request, State, State3, Time, Worker,
+        BEGIN, Change, History, Key, MOST, Mark, Message, NOBODY, Phase, Record, Request, Settle, State, State3, Time, Worker,
     },
     store::{has_lapsed, position},
     world::{Event, Path, Policy, World},
@@ -140,8 +140,8 @@ impl System {
         let plan = self.world.workers[worker];
         let sent = self.own_time(state, worker);
         let lease = match request {
-            Request::Settle(crate::state::Settle::Renew) => sent + self.world.lease,
-            Request::Claim | Request::Insert | Request::Update { .. } | Request::Commit => state.workers[worker].lease,
+            Request::Settle(Settle::Renew) => sent + self.world.lease,
+            Request::Claim | Request::Insert | Request::Update { .. } | Request::Commit { .. } => state.workers[worker].lease,
             _ => 0,
         };
         let owner = state.workers[worker].owner;
@@ -150,11 +150,12 @@ impl System {
 
     /// Checks that at most one worker holds the key, and with an order the entity.
     fn check_exclusion(&self, state: &mut State) {
-        if self.world.outlives || matches!(self.world.path, Path::Claimless) {
+        if self.world.outlives {
             return;
         }
         let is_live = |state: &State, worker: usize| {
             state.workers[worker].phase.is_live()
+                && self.world.workers[worker].path != Path::Claimless
                 && (self.is_in_time(state, worker) || self.has(Bug::L7Stop) || self.has(Bug::C9Late))
         };
         let live: Vec<Key> = (0..state.workers.len())
@@ -165,7 +166,7 @@ impl System {
         if live.iter().enumerate().any(is_shared) {
             state.broken("at most one claim of a key is live");
         }
-        if self.world.is_ordered && self.world.path != Path::Transaction && live.len() > 1 {
+        if self.world.is_ordered && live.len() > 1 {
             state.broken("at most one claim of an entity is live");
         }
     }
@@ -205,7 +206,7 @@ impl System {
                 }
             }
             Phase::Running => {
-                let commits = matches!(self.world.path, Path::Transaction | Path::Claimless);
+                let commits = self.world.workers[worker].path.commits();
                 if !current.has_effect && !commits {
                     steps.push(Step::Effect(worker));
                 }
@@ -325,6 +326,11 @@ impl Model for System {
                 state.histories[key] = History { effects: 1, first: owner, payload: 1, ..History::default() };
             }
             state.mark = Some(Mark { newest: None, holder: None, doubt, expiration: Time::MAX });
+            if self.world.is_late {
+                let (owner, key) = (200 + self.world.doubt[0], self.world.doubt[0] - 1);
+                let request = Request::Settle(Settle::Complete { value: owner });
+                state.send(Message { request, owner, key, payload: 1, sent: BEGIN, lease: 0 });
+            }
         }
         vec![state]
     }
@@ -373,13 +379,13 @@ impl Model for System {
                 let (plan, current) = (self.world.workers[worker], &mut next.workers[worker]);
                 current.has_effect = true;
                 let (owner, took_over) = (current.owner, current.took_over);
-                self.effect(&mut next, owner, plan.key, plan.payload, took_over);
+                self.effect(&mut next, (owner, plan.key, plan.payload), took_over, false);
             }
             Step::Probe(worker) => self.probe(&mut next, worker, events),
             Step::Finish(worker, verdict) => self.finish(&mut next, worker, verdict),
             Step::Renew(worker) => {
                 next.workers[worker].renewals -= 1;
-                self.send(&mut next, worker, Request::Settle(crate::state::Settle::Renew));
+                self.send(&mut next, worker, Request::Settle(Settle::Renew));
             }
             Step::Crash(worker) => {
                 next.crashes -= 1;
@@ -432,7 +438,7 @@ impl System {
     fn forget_spent(&self, state: &mut State) {
         let State { workers, network, records, .. } = state;
         let claims = |message: &Message| {
-            matches!(message.request, Request::Claim | Request::Insert | Request::Update { .. } | Request::Commit)
+            matches!(message.request, Request::Claim | Request::Insert | Request::Update { .. } | Request::Commit { .. })
         };
         let may_hold: Vec<_> = network
             .iter()

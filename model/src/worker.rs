@@ -23,7 +23,7 @@ impl System {
             renewals: plan.renewals,
             ..Worker::IDLE
         };
-        match self.world.path {
+        match plan.path {
             // The transaction is opened, and its commit decides.
             Path::Claimless => state.workers[worker].phase = Phase::Running,
             _ => self.send_claim(state, worker),
@@ -31,7 +31,7 @@ impl System {
     }
 
     fn send_claim(&self, state: &mut State, worker: usize) {
-        let is_batched = self.world.path == Path::Batched;
+        let is_batched = self.world.workers[worker].path == Path::Batched;
         self.send(state, worker, if is_batched { Request::Insert } else { Request::Claim });
     }
 
@@ -176,8 +176,8 @@ impl System {
             }
             Phase::Claiming | Phase::Dropped if self.is_in_time(state, worker) => self.look(state, worker),
             Phase::Settling(_) | Phase::Deciding if repeats => self.send(state, worker, awaited.request),
-            Phase::Committing if repeats => self.send(state, worker, Request::Commit),
-            Phase::Committing if self.world.path == Path::Transaction && self.is_in_time(state, worker) => {
+            Phase::Committing if repeats => self.send(state, worker, awaited.request),
+            Phase::Committing if self.world.workers[worker].path == Path::Transaction && self.is_in_time(state, worker) => {
                 self.decide(state, worker);
             }
             Phase::Committing | Phase::Deciding => self.undecided(state, worker, events),
@@ -203,14 +203,14 @@ impl System {
         let Worker { took_over, owner, .. } = state.workers[worker];
         // A renewal in flight is dropped.
         (state.workers[worker].awaits, state.workers[worker].answer) = (None, None);
-        let commits = matches!(self.world.path, Path::Transaction | Path::Claimless);
+        let path = self.world.workers[worker].path;
         match verdict {
-            Verdict::Success if commits => {
+            Verdict::Success if path.commits() => {
                 state.workers[worker].phase = Phase::Committing;
-                self.send(state, worker, Request::Commit);
+                self.send(state, worker, Request::Commit { claims: path == Path::Claimless });
             }
             Verdict::Success => self.settle_with(state, worker, Settle::Complete { value: owner }),
-            Verdict::Transient if self.world.path == Path::Claimless => self.stop(state, worker),
+            Verdict::Transient if path == Path::Claimless => self.stop(state, worker),
             Verdict::Transient => self.settle_with(state, worker, self.release(took_over)),
             Verdict::Permanent => self.settle_with(state, worker, Settle::Fail),
         }
@@ -280,6 +280,10 @@ impl System {
         }
         if self.world.is_ordered && !self.has(Bug::B8Order) {
             return self.stop(state, worker);
+        }
+        let key = usize::from(self.world.workers[worker].key);
+        if self.world.is_ordered && state.records[key].is_none_or(|record| record.status == State3::InProgress) {
+            state.broken("an acknowledged operation of an order is recorded");
         }
         self.acknowledge(state, worker);
     }

@@ -15,7 +15,6 @@ pub(crate) struct World {
     pub(crate) retention: (u8, u8),
     pub(crate) policy: Policy,
     pub(crate) clock: Clock,
-    pub(crate) path: Path,
     /// The number of workers that may die, of requests that may have no answer in time, of answers that may be late, of
     /// requests that may arrive twice, and of amendments by an operator.
     pub(crate) crashes: u8,
@@ -34,6 +33,8 @@ pub(crate) struct World {
     pub(crate) is_ordered: bool,
     /// Whether the world begins with the operations at these positions in doubt.
     pub(crate) doubt: Vec<u8>,
+    /// Whether the completion of the first of them is still on its way.
+    pub(crate) is_late: bool,
     /// Whether handlers may outlive their lease. Then only the promises hold that hold whatever workers do.
     pub(crate) outlives: bool,
     /// The events that must happen in some trace.
@@ -51,6 +52,7 @@ pub(crate) struct Plan {
     pub(crate) deliveries: u8,
     /// The number of renewals in one delivery.
     pub(crate) renewals: u8,
+    pub(crate) path: Path,
 }
 
 /// The policy after an unknown outcome.
@@ -68,6 +70,13 @@ pub(crate) enum Clock {
     Sender,
     /// The store's at the arrival, as on Redis and PostgreSQL.
     Store,
+}
+
+impl Path {
+    /// Returns whether the effect is committed together with the outcome.
+    pub(crate) fn commits(self) -> bool {
+        matches!(self, Self::Transaction | Self::Claimless)
+    }
 }
 
 /// The way in which operations are claimed and settled.

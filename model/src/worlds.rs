@@ -2,23 +2,29 @@
 
 use crate::{
     state::Change,
-    world::{Clock, Event, Path, Plan, Policy, World},
+    world::{Clock, Event::*, Path, Plan, Policy, World},
 };
 
-/// A worker whose clock is right.
-const WORKER: Plan = Plan { key: 0, payload: 1, skew: 0, deliveries: 1, renewals: 0 };
+/// A worker whose clock is right, with one delivery.
+const WORKER: Plan = Plan { key: 0, payload: 1, skew: 0, deliveries: 1, renewals: 0, path: Path::Single };
 
-fn world(name: &'static str, about: &'static str, workers: &[Plan], reaches: &[Event]) -> World {
+/// A worker with two deliveries.
+const AGAIN: Plan = Plan { deliveries: 2, ..WORKER };
+
+/// A worker whose clock is ahead by the margin.
+const AHEAD: Plan = Plan { skew: 1, ..WORKER };
+
+/// Returns a world without faults.
+fn quiet(name: &'static str, about: &'static str) -> World {
     World {
         name,
         about,
-        workers: workers.to_vec(),
+        workers: vec![AGAIN, AHEAD],
         ends: 6,
         lease: 1,
         retention: (50, 50),
         policy: Policy::Rerun,
         clock: Clock::Sender,
-        path: Path::Single,
         crashes: 0,
         timeouts: 0,
         late_answers: 0,
@@ -30,212 +36,296 @@ fn world(name: &'static str, about: &'static str, workers: &[Plan], reaches: &[E
         cancels: false,
         is_ordered: false,
         doubt: Vec::new(),
+        is_late: false,
         outlives: false,
-        reaches: reaches.to_vec(),
+        reaches: Vec::new(),
     }
 }
 
 /// Returns all worlds.
 pub(crate) fn worlds() -> Vec<World> {
-    use Event::*;
-    let again = Plan { deliveries: 2, ..WORKER };
-    let ahead = Plan { skew: 1, ..WORKER };
+    [claims(), batches(), cancellations(), transactions(), orders(), renewals(), operators()].concat()
+}
+
+/// Claims and settles.
+fn claims() -> Vec<World> {
     vec![
         World {
             crashes: 1,
             timeouts: 1,
-            ..world(
-                "rerun",
-                "lost requests and answers, a crash, clocks that differ",
-                &[again, ahead],
-                &[Executed, Replayed, TookOver, OwnClaim, InProgress, Unrecorded, AppliedBefore, Withdrawn],
-            )
+            reaches: vec![Executed, Replayed, TookOver, OwnClaim, InProgress, Unrecorded, AppliedBefore, Withdrawn],
+            ..quiet("rerun", "lost requests and answers, a crash")
         },
         World {
             copies: 1,
             late_answers: 1,
             errors: (true, false),
-            ..world(
-                "late",
-                "late answers, requests that arrive twice, transient errors",
-                &[again, ahead],
-                &[Executed, Replayed, TookOver, LateGrant, InProgress],
-            )
+            reaches: vec![Executed, Replayed, TookOver, LateGrant, InProgress],
+            ..quiet("late", "late answers, doubled requests, transient errors")
         },
         World {
             timeouts: 1,
             ends: 7,
             errors: (true, true),
-            ..world(
-                "errors",
-                "transient and permanent errors",
-                &[again, ahead],
-                &[Executed, ReplayedFailure, TookOver, HandedBack],
-            )
+            reaches: vec![Executed, Replayed, ReplayedFailure, TookOver, HandedBack],
+            ..quiet("errors", "transient and permanent errors, a lost request or answer")
         },
         World {
             policy: Policy::Refuse,
             crashes: 1,
             timeouts: 1,
             errors: (true, false),
-            ..world("refuse", "the policy `Refuse`", &[again, ahead], &[Executed, Replayed, Abandoned, OwnClaim])
+            reaches: vec![Executed, Replayed, Abandoned, OwnClaim],
+            ..quiet("refuse", "the policy `Refuse`")
         },
         World {
             policy: Policy::Probe,
             crashes: 1,
             timeouts: 1,
             errors: (true, false),
-            ends: 7,
-            ..world("probe", "the policy `Probe`", &[again, ahead], &[Executed, Recovered, NotDone, HandedBack])
+            reaches: vec![Executed, Recovered, NotDone, HandedBack],
+            ..quiet("probe", "the policy `Probe`, with a truthful probe")
         },
         World {
             clock: Clock::Store,
             crashes: 1,
             timeouts: 1,
-            copies: 1,
-            ..world("server", "a store whose clock decides", &[again, ahead], &[Executed, TookOver, OwnClaim, LateGrant])
+            reaches: vec![Executed, TookOver, OwnClaim, AppliedBefore],
+            ..quiet("server", "a store whose clock decides")
+        },
+        World {
+            clock: Clock::Store,
+            workers: vec![WORKER, AGAIN],
+            copies: 2,
+            errors: (true, false),
+            reaches: vec![Executed, TookOver, HandedBack],
+            ..quiet("server-late", "doubled requests to a store whose clock decides")
         },
         World {
             retention: (2, 2),
             purges: true,
             crashes: 1,
             copies: 1,
-            ..world("expiry", "records that expire and are deleted", &[again, ahead], &[Executed, Expired, Purged, TookOver])
+            reaches: vec![Executed, Expired, Purged, TookOver],
+            ..quiet("expiry", "records that expire and are deleted")
         },
         World {
+            workers: vec![AGAIN, Plan { payload: 2, ..AHEAD }],
             crashes: 1,
             timeouts: 1,
             errors: (true, false),
-            ..world(
-                "payloads",
-                "two payloads of one key",
-                &[again, Plan { payload: 2, ..ahead }],
-                &[Executed, Mismatch, TookOver],
-            )
+            reaches: vec![Executed, Mismatch, TookOver],
+            ..quiet("payloads", "two payloads of one key")
         },
         World {
             outlives: true,
             timeouts: 1,
-            ..world("overrun", "handlers that outlive their leases", &[again, ahead], &[Executed, LeaseLost, Overtaken])
+            reaches: vec![Executed, LeaseLost, Overtaken],
+            ..quiet("overrun", "handlers that outlive their leases")
         },
         World {
-            path: Path::Batched,
+            workers: vec![AGAIN, Plan { payload: 2, ..AHEAD }],
+            outlives: true,
+            retention: (2, 50),
+            reaches: vec![Executed, LeaseLost, Expired],
+            ..quiet("overrun-payloads", "the same, with two payloads and claims that expire")
+        },
+    ]
+}
+
+/// Claims of several keys on DynamoDB.
+fn batches() -> Vec<World> {
+    let batched = |plan| Plan { path: Path::Batched, ..plan };
+    vec![
+        World {
+            workers: vec![batched(AGAIN), batched(AHEAD)],
             crashes: 1,
             timeouts: 1,
-            ..world(
-                "batched",
-                "claims in three steps",
-                &[again, ahead],
-                &[Executed, Replayed, TookOver, OwnClaim, Changed],
-            )
+            reaches: vec![Executed, Replayed, TookOver, OwnClaim, Changed],
+            ..quiet("batched", "claims by `INSERT`, `SELECT` and `UPDATE`")
         },
         World {
-            cancels: true,
-            timeouts: 1,
+            workers: vec![Plan { renewals: 1, ..AGAIN }, batched(AHEAD)],
             errors: (true, false),
-            ..world("cancel", "requests whose clients go", &[again, ahead], &[Executed, Replayed, TookOver, Dropped])
+            ends: 7,
+            reaches: vec![Executed, TookOver, Changed, Renewed],
+            ..quiet("batched-beside", "the same beside single claims, renewals and releases")
+        },
+    ]
+}
+
+/// Requests whose clients go.
+fn cancellations() -> Vec<World> {
+    let cancelled = World { cancels: true, timeouts: 1, ..quiet("", "") };
+    vec![
+        World {
+            name: "cancel",
+            about: "requests whose clients go",
+            errors: (true, false),
+            reaches: vec![Executed, Replayed, TookOver, Dropped],
+            ..cancelled.clone()
         },
         World {
-            path: Path::Transaction,
+            name: "cancel-refuse",
+            about: "the same with the policy `Refuse`",
+            policy: Policy::Refuse,
+            reaches: vec![Executed, Abandoned, Dropped],
+            ..cancelled
+        },
+    ]
+}
+
+/// Effects that are committed with their outcomes.
+fn transactions() -> Vec<World> {
+    let commits = |plan| Plan { path: Path::Transaction, ..plan };
+    let claimless = |plan| Plan { path: Path::Claimless, ..plan };
+    vec![
+        World {
+            workers: vec![commits(WORKER), commits(AHEAD)],
+            timeouts: 2,
+            reaches: vec![Executed, Replayed, TookOver, Undone, Committed, Undecided],
+            ..quiet("transaction", "a release decides about a commit without an answer")
+        },
+        World {
+            workers: vec![claimless(AGAIN), claimless(AHEAD)],
+            timeouts: 2,
+            reaches: vec![Executed, Overtaken, Undecided, AppliedBefore],
+            ..quiet("claimless", "a commit without a claim")
+        },
+        World {
+            workers: vec![commits(AGAIN), Plan { key: 1, ..AHEAD }],
+            is_ordered: true,
+            timeouts: 1,
             crashes: 1,
-            timeouts: 2,
-            ..world(
-                "transaction",
-                "the outcome is committed with the effect, and a release decides",
-                &[again, ahead],
-                &[Executed, Replayed, TookOver, Undone, Committed, Undecided],
-            )
+            reaches: vec![Executed, Superseded, InProgress],
+            ..quiet("order-transaction", "an older operation in a transaction, a newer one outside")
         },
+    ]
+}
+
+/// Operations in the order of an entity.
+fn orders() -> Vec<World> {
+    let second = |plan| Plan { key: 1, ..plan };
+    let third = |plan| Plan { key: 2, ..plan };
+    vec![
         World {
-            path: Path::Claimless,
-            timeouts: 2,
-            ..world("claimless", "a commit without a claim", &[again, ahead], &[Executed, Overtaken, Undecided, AppliedBefore])
-        },
-        World {
+            workers: vec![AGAIN, second(AGAIN)],
             is_ordered: true,
             crashes: 1,
             errors: (true, true),
-            ..world(
-                "order",
-                "two operations of one entity",
-                &[again, Plan { key: 1, ..again }],
-                &[Executed, Superseded, InDoubt, InProgress],
-            )
+            reaches: vec![Executed, Superseded, InDoubt, InProgress, ReplayedFailure],
+            ..quiet("order", "two operations of one entity")
         },
         World {
+            workers: vec![WORKER, second(WORKER), third(AGAIN)],
             is_ordered: true,
             doubt: vec![1, 2],
-            ends: 9,
-            crashes: 2,
+            ends: 7,
+            crashes: 1,
             errors: (false, true),
-            ..world(
-                "doubt",
-                "operations in doubt merge",
-                &[WORKER, Plan { key: 1, ..WORKER }, Plan { key: 2, deliveries: 2, ..WORKER }],
-                &[Merged, InDoubt, Executed],
-            )
+            reaches: vec![Executed, Merged, InDoubt],
+            ..quiet("doubt", "operations in doubt merge")
         },
         World {
-            path: Path::Transaction,
+            workers: vec![second(AHEAD), third(AGAIN)],
+            is_ordered: true,
+            doubt: vec![1, 3],
+            is_late: true,
+            errors: (true, true),
+            reaches: vec![Executed, Superseded, InDoubt],
+            ..quiet("doubt-late", "a late completion of an older operation")
+        },
+        World {
+            workers: vec![Plan { renewals: 1, ..WORKER }, second(AHEAD)],
             is_ordered: true,
             timeouts: 1,
-            crashes: 1,
-            ..world(
-                "order-transaction",
-                "two operations of one entity in transactions",
-                &[again, Plan { key: 1, ..ahead }],
-                &[Executed, Superseded, InProgress],
-            )
-        },
-        World {
-            timeouts: 1,
             ends: 7,
-            ..world(
-                "renewals",
-                "leases are renewed",
-                &[Plan { renewals: 2, ..WORKER }, ahead],
-                &[Executed, Renewed, TookOver],
-            )
+            reaches: vec![Executed, Renewed, Superseded, InProgress],
+            ..quiet("order-renewals", "renewals in an order")
+        },
+    ]
+}
+
+/// Leases that are renewed.
+fn renewals() -> Vec<World> {
+    let renewed = World {
+        workers: vec![Plan { renewals: 2, ..WORKER }, AHEAD],
+        timeouts: 1,
+        ends: 7,
+        ..quiet("", "")
+    };
+    vec![
+        World {
+            name: "renewals",
+            about: "leases are renewed",
+            reaches: vec![Executed, Renewed, TookOver],
+            ..renewed.clone()
         },
         World {
+            name: "renewals-server",
+            about: "the same on a store whose clock decides",
             clock: Clock::Store,
-            timeouts: 1,
-            ends: 7,
-            ..world(
-                "renewals-server",
-                "the same on a store whose clock decides",
-                &[Plan { renewals: 2, ..WORKER }, ahead],
-                &[Executed, Renewed, Refused, TookOver],
-            )
+            reaches: vec![Executed, Renewed, Refused, TookOver],
+            ..renewed.clone()
         },
+        World {
+            name: "renewals-expiry",
+            about: "the same with claims that expire",
+            retention: (2, 50),
+            purges: true,
+            reaches: vec![Executed, Renewed, Expired, Purged],
+            ..renewed
+        },
+    ]
+}
+
+/// Amendments by an operator beside workers.
+fn operators() -> Vec<World> {
+    vec![
         World {
             policy: Policy::Refuse,
             crashes: 1,
-            amendments: 2,
-            changes: vec![Change::Forget, Change::Settle(true), Change::Release, Change::Redact],
+            amendments: 1,
             copies: 1,
-            ..world(
-                "operator",
-                "an operator amends records",
-                &[again, ahead],
-                &[Executed, Forgotten, SettledBy, Released, Redacted, Unchanged],
-            )
+            changes: vec![Change::Forget, Change::Settle(true), Change::Release, Change::Redact],
+            reaches: vec![Executed, Abandoned, Forgotten, SettledBy, Released, Redacted, Unchanged],
+            ..quiet("operator", "an operator amends records")
         },
         World {
             policy: Policy::Refuse,
+            workers: vec![AGAIN, AHEAD],
             crashes: 1,
             amendments: 1,
             errors: (true, false),
-            ends: 9,
+            ends: 8,
             changes: vec![Change::Release],
-            ..world("operator-refuse", "an operator releases", &[again, again], &[Executed, Released, PassedOn])
+            reaches: vec![Executed, Released, PassedOn],
+            ..quiet("operator-release", "an operator releases a claim under `Refuse`")
         },
         World {
-            is_ordered: true,
             crashes: 1,
             amendments: 1,
+            retention: (2, 2),
+            changes: vec![Change::Forget, Change::Settle(true), Change::Redact],
+            reaches: vec![Executed, Expired, SettledBy],
+            ..quiet("operator-expiry", "an operator amends records that expire")
+        },
+        World {
+            outlives: true,
+            amendments: 1,
+            timeouts: 1,
+            changes: vec![Change::Settle(true)],
+            reaches: vec![Executed, SettledBy, Overtaken],
+            ..quiet("operator-overrun", "an operator settles an operation whose handler outlives its lease")
+        },
+        World {
+            workers: vec![AGAIN, AHEAD],
+            is_ordered: true,
+            doubt: vec![2],
+            amendments: 1,
             changes: vec![Change::Settle(true), Change::Forget],
-            ..world("operator-order", "an operator settles in an order", &[again, Plan { key: 1, ..again }], &[SettledBy, Superseded])
+            reaches: vec![SettledBy, Superseded, InDoubt],
+            ..quiet("operator-order", "an operator settles an operation in doubt")
         },
     ]
 }
