@@ -20,7 +20,10 @@ macro_rules! bugs {
 impl Bug {
     /// Returns whether a settle of an earlier claim may change a record.
     pub(crate) fn ignores_owners(self) -> bool {
-        matches!(self, Self::S1Owner | Self::S1Status | Self::S1Creates | Self::S3Release | Self::G3Frees | Self::G3Commit)
+        matches!(
+            self,
+            Self::S1Owner | Self::S1Status | Self::S1Creates | Self::S3Release | Self::G3Frees | Self::G3Commit
+        )
     }
 }
 
@@ -52,6 +55,7 @@ bugs! {
     C7UpdateAsRead "C7" "the `UPDATE` of a batch compares only owner and attempt" ["batched"];
     C7UpdateLease "C7" "the `UPDATE` of a batch compares only status and attempt" ["batched-beside"];
     C7ReadGrants "C7" "the `SELECT` of a batch grants" ["batched"];
+    C7Released "C7" "an operator's release does not let a claim take over" ["operator-release"];
     C8Prior "C8" "a claim does not write the status that it replaced" ["rerun"];
     C9Late "C9" "a grant after its lease is acted on" ["rerun"];
     S1Owner "S1" "an outcome is recorded whatever the owner" ["rerun"];
@@ -98,6 +102,7 @@ bugs! {
     O1AsRead "O1" "an amendment does not compare the record that was read" ["operator"];
     O2Expired "O2" "an amendment changes an expired record" ["operator-expiry"];
     O3Stands "O3" "an amendment changes a claim that stands" ["operator"];
+    O3Margin "O3" "an amendment does not add the margin" ["operator"];
     O4Completed "O4" "*forget* deletes a completed record unasked" ["operator"];
     O5Owner "O5" "*settle* keeps the token of the claim" ["operator-overrun"];
     O5Mark "O5" "*settle* does not change the mark" ["operator-order"];

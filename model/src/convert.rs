@@ -146,7 +146,8 @@ pub(crate) fn mark_to_library(mark: &Mark, is_filled: bool) -> LibraryMark {
 
 /// Returns the model's mark, without what it was filled up with.
 pub(crate) fn mark_from_library(mark: &LibraryMark) -> Mark {
-    let small = |sequence: Sequence| SEQUENCES.iter().position(|small| *small == sequence).map_or(u8::MAX, |at| at as u8);
+    let small =
+        |sequence: Sequence| SEQUENCES.iter().position(|small| *small == sequence).map_or(u8::MAX, |at| at as u8);
     let mut doubt: Vec<_> = mark.doubt.iter().filter(|doubt| doubt.sequence != *FILLER).collect();
     doubt.sort_by_key(|doubt| (doubt.sequence, doubt.key));
     Mark {

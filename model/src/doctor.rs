@@ -22,6 +22,7 @@ impl System {
             Some(Bug::C3Completed) if record.status == State3::Completed => seen.expiration = 0,
             Some(Bug::C4Failed) if record.status == State3::Failed => seen.expiration = 0,
             Some(Bug::C5Own) if is_open && record.owner == message.owner => seen.owner = STRANGER,
+            Some(Bug::C7Released) => seen.released = 0,
             Some(Bug::C6Live) if is_open && record.owner != message.owner => seen.lease = 0,
             _ => {}
         }
@@ -45,7 +46,9 @@ impl System {
         match (self.bug, &mut seen.holder) {
             (Some(Bug::G1Newest), _) => seen.newest = None,
             (Some(Bug::G2Live), Some(holder)) => holder.lease = 0,
-            (Some(Bug::G2Older), Some(holder)) if holder.lease + MARGIN < now && position(message.key) < holder.sequence => {
+            (Some(Bug::G2Older), Some(holder))
+                if holder.lease + MARGIN < now && position(message.key) < holder.sequence =>
+            {
                 seen.holder = None;
             }
             _ => {}
@@ -73,7 +76,9 @@ impl System {
                     }
                 }
             }
-            Some(Bug::G4Claim) => mark.expiration = before.map_or(now + self.world.lease + 1, |before| before.expiration),
+            Some(Bug::G4Claim) => {
+                mark.expiration = before.map_or(now + self.world.lease + 1, |before| before.expiration)
+            }
             _ => {}
         }
     }

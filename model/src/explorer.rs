@@ -32,7 +32,7 @@ pub(crate) struct Explored<A> {
     pub(crate) states: usize,
     /// The events of all steps.
     pub(crate) events: u64,
-    /// Whether every state was visited. Otherwise the limit was reached or a breach found.
+    /// Whether every state was visited. Otherwise it was stopped, or a breach was found.
     pub(crate) is_complete: bool,
     /// The first breach, and the steps to it from the initial state with this position.
     pub(crate) breach: Option<Breach<A>>,
@@ -114,9 +114,11 @@ fn fingerprint(state: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Visits up to `limit` states, until a promise does not hold. `progress` is called with the numbers of steps and
-/// states, after each level.
-pub(crate) fn explore<M: Model>(model: &M, limit: usize, progress: impl Fn(usize, usize)) -> Explored<M::Action> {
+/// The number of states after which it is asked again whether to go on.
+const PORTION: usize = 1 << 16;
+
+/// Visits every state, until a promise does not hold, or `goes_on` returns `false` for the number of states.
+pub(crate) fn explore<M: Model>(model: &M, goes_on: impl Fn(usize) -> bool) -> Explored<M::Action> {
     let mut visited = Visited::default();
     let mut level = Vec::new();
     let mut events = 0;
@@ -126,7 +128,7 @@ pub(crate) fn explore<M: Model>(model: &M, limit: usize, progress: impl Fn(usize
             level.push((print, state));
         }
     }
-    let (mut actions, mut depth) = (Vec::new(), 0);
+    let (mut actions, mut asked_at) = (Vec::new(), PORTION);
     while !level.is_empty() {
         let mut next = Vec::new();
         for (print, state) in level {
@@ -144,13 +146,14 @@ pub(crate) fn explore<M: Model>(model: &M, limit: usize, progress: impl Fn(usize
                 }
                 next.push((reached, successor));
             }
-            if visited.len() >= limit {
-                return Explored { states: visited.len(), events, is_complete: false, breach: None };
+            if visited.len() >= asked_at {
+                asked_at += PORTION;
+                if !goes_on(visited.len()) {
+                    return Explored { states: visited.len(), events, is_complete: false, breach: None };
+                }
             }
         }
         level = next;
-        depth += 1;
-        progress(depth, visited.len());
     }
     Explored { states: visited.len(), events, is_complete: true, breach: None }
 }

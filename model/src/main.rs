@@ -1,51 +1,47 @@
-//! The model of the protocol.
+//! The model of the protocol: small worlds of workers, a store and faults, in which every promise is checked in every
+//! state, and planted bugs, which some world must detect.
+//!
+//! `model` explores all worlds and plants all bugs. `model --trace C5` prints the shortest trace to a broken promise for
+//! each bug against a rule. `model --write` updates the tables in docs/internals/model.md. `model --deep` explores
+//! larger worlds, for `--minutes` or until all are explored, and goes on where it was stopped. Names of worlds select
+//! some.
 
 mod bugs;
 mod convert;
+mod deep;
 mod doctor;
 mod explorer;
+mod page;
 mod promise;
+mod run;
 mod state;
 mod store;
 mod system;
+mod words;
 mod worker;
 mod world;
 mod worlds;
 
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let filter = args.get(1).cloned().unwrap_or_default();
-    let limit = args.get(2).and_then(|n| n.parse().ok()).unwrap_or(1_000_000);
-    if filter == "bugs" {
-        for planted in bugs::BUGS {
-            if args.get(3).is_some_and(|name| *name != format!("{:?}", planted.bug)) { continue; }
-            let mut caught = false;
-            for name in planted.worlds {
-                let Some(world) = worlds::worlds().into_iter().find(|world| world.name == *name) else { println!("{:?}: no world {name}", planted.bug); continue };
-                let system = system::System { world, bug: Some(planted.bug) };
-                let reaches = system.world.reaches.clone();
-                let explored = explorer::explore(&system, limit, |_, _| ());
-                match explored.breach {
-                    Some(breach) => { caught = true; println!("{:?} {name} {} {}: {}", planted.bug, explored.states, breach.steps.len(), breach.promise); if args.len() > 3 { for step in breach.steps { println!("   {step:?}"); } } break; }
-                    None => {
-                        let missing: Vec<_> = reaches.iter().filter(|event| explored.events & event.bit() == 0).collect();
-                        println!("{:?} {name} {} {} SURVIVES {missing:?}", planted.bug, explored.states, explored.is_complete);
-                    }
-                }
-            }
-            let _ = caught;
-        }
-        return;
+use std::{env, process::ExitCode};
+
+fn main() -> ExitCode {
+    let mut arguments: Vec<String> = env::args().skip(1).collect();
+    let mut take = |name: &str| {
+        let place = arguments.iter().position(|argument| argument == name);
+        place.map(|place| arguments.remove(place)).is_some()
+    };
+    let (is_deep, writes, traces, is_timed) = (take("--deep"), take("--write"), take("--trace"), take("--minutes"));
+    if let Some(unknown) = arguments.iter().find(|argument| argument.starts_with('-')) {
+        eprintln!("{unknown}: not an option");
+        return ExitCode::FAILURE;
     }
-    for world in worlds::worlds() {
-        if filter != "" && filter != world.name { continue; }
-        let begun = std::time::Instant::now();
-        let reaches = world.reaches.clone();
-        let name = world.name;
-        let system = system::System { world, bug: None };
-        let explored = explorer::explore(&system, limit, |_, _| ());
-        println!("{name}: {} {} {:?}", explored.states, explored.is_complete, begun.elapsed());
-        for event in reaches { if explored.events & event.bit() == 0 { println!("missing {event:?}"); } }
-        if let Some(breach) = explored.breach { println!("{}", breach.promise); for step in breach.steps { println!("{step:?}"); } }
-    }
+    let passes = if traces {
+        run::trace(&arguments)
+    } else if is_deep {
+        let minutes = if is_timed && !arguments.is_empty() { arguments.remove(0).parse().ok() } else { None };
+        deep::explore(&arguments, minutes)
+    } else {
+        run::all(&arguments, writes)
+    };
+    if passes { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

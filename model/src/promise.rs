@@ -69,7 +69,8 @@ impl System {
         }
         let is_holder = |worker: usize| {
             let current = &state.workers[worker];
-            let acts = current.phase.is_live() || matches!(current.phase, Phase::Settling(_) | Phase::Committing | Phase::Deciding);
+            let acts = current.phase.is_live()
+                || matches!(current.phase, Phase::Settling(_) | Phase::Committing | Phase::Deciding);
             acts && current.owner == before.owner && self.is_in_time(state, worker)
         };
         if before.status == State3::InProgress && (0..state.workers.len()).any(is_holder) {
@@ -171,7 +172,8 @@ impl System {
     pub(crate) fn tell(&self, state: &mut State, worker: usize, (status, value): (State3, u8)) {
         let key = usize::from(self.world.workers[worker].key);
         // A redacted result has no value.
-        let differs = |(other, of_other): (State3, u8)| other != status || (value != 0 && of_other != 0 && of_other != value);
+        let differs =
+            |(other, of_other): (State3, u8)| other != status || (value != 0 && of_other != 0 && of_other != value);
         let now = self.own_time(state, worker);
         let recorded = state.records[key]
             .filter(|record| record.status != State3::InProgress && record.expiration > now.max(state.now))

@@ -107,9 +107,7 @@ pub(crate) enum Request {
     Update { read: Record },
     Read,
     Settle(Settle),
-    Commit {
-        claims: bool,
-    },
+    Commit { claims: bool },
     Amend { change: Change, read: Record },
 }
 
@@ -136,7 +134,10 @@ pub(crate) enum Change {
 /// The store's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Answer {
-    Granted { lease: Time, took_over: bool },
+    Granted {
+        lease: Time,
+        took_over: bool,
+    },
     Completed(Record),
     Failed(Record),
     InProgress,
@@ -147,9 +148,13 @@ pub(crate) enum Answer {
     Found(Option<Record>),
     /// An `Insert` met a record, or an `Update` did not find its record as it was.
     Refused,
-    Done { found: Option<Record> },
+    Done {
+        found: Option<Record>,
+    },
     Renewed,
-    Lost { current: Option<Record> },
+    Lost {
+        current: Option<Record>,
+    },
 }
 
 /// A worker, which takes one delivery after the other.

@@ -13,8 +13,8 @@ use lambda_once::{
 use crate::{
     bugs::Bug,
     convert::{
-        MOST_DOUBT, at, duration, fingerprint, from_library, key_hash, mark_from_library, mark_to_library, operation, result,
-        to_library, token,
+        MOST_DOUBT, at, duration, fingerprint, from_library, key_hash, mark_from_library, mark_to_library, operation,
+        result, to_library, token,
     },
     state::{Answer, BY_OPERATOR, Change, Key, Mark, Message, NOBODY, Record, Request, Settle, State, State3, Time},
     system::System,
@@ -213,7 +213,8 @@ impl System {
         let request = self.settle_request(message, settle);
         let seen = self.seen_by_settle(before, message, settle, now);
         let seen = seen.map(|record| self.library(&record, message.key));
-        let mark = state.mark.as_ref().map(|mark| mark_to_library(&self.mark_seen_by_settle(mark, message, settle), false));
+        let mark =
+            state.mark.as_ref().map(|mark| mark_to_library(&self.mark_seen_by_settle(mark, message, settle), false));
         let Ok((change, new_mark, settled)) = ordering::settle(seen.as_ref(), mark.as_ref(), &request, at(now)) else {
             return Answer::Lost { current: before };
         };
@@ -245,7 +246,9 @@ impl System {
                 }
                 Answer::Done { found: None }
             }
-            Settled::Done { .. } if self.has(Bug::S2Outcome) && !matches!(settle, Settle::Release | Settle::HandBack) => {
+            Settled::Done { .. }
+                if self.has(Bug::S2Outcome) && !matches!(settle, Settle::Release | Settle::HandBack) =>
+            {
                 Answer::Lost { current: before }
             }
             Settled::Done { .. } => {
@@ -281,7 +284,7 @@ impl System {
         match answer {
             Answer::Done { found: None } => {
                 self.effect(state, (message.owner, message.key, message.payload), false, true);
-            },
+            }
             _ => (state.records[key], state.mark) = (before, mark),
         }
         answer
@@ -295,14 +298,7 @@ impl System {
         (is_held || self.has(Bug::G3Commit)) && (is_newest || self.has(Bug::G1Commit))
     }
 
-    fn amend(
-        &self,
-        state: &mut State,
-        message: &Message,
-        change: Change,
-        read: &Record,
-        events: &mut u64,
-    ) -> Answer {
+    fn amend(&self, state: &mut State, message: &Message, change: Change, read: &Record, events: &mut u64) -> Answer {
         let (key, now) = (usize::from(message.key), self.judged_at(state, message));
         let Some(before) = state.records[key] else { return Answer::Refused };
         let seen = self.library(&self.seen_by_amendment(before), message.key);
@@ -311,7 +307,7 @@ impl System {
         let request = AmendRequest {
             key: key_hash(message.key),
             read: as_read,
-            skew_margin: duration(MARGIN),
+            skew_margin: duration(if self.has(Bug::O3Margin) { 0 } else { MARGIN }),
             amendment: match change {
                 Change::Forget => Amendment::Forget { completed: self.has(Bug::O4Completed) },
                 Change::Settle(took_effect) => Amendment::Settle {

@@ -7,7 +7,8 @@ use crate::{
     convert::duration,
     explorer::Model,
     state::{
-        BEGIN, Change, History, Key, MOST, Mark, Message, NOBODY, Phase, Record, Request, Settle, State, State3, Time, Worker,
+        BEGIN, Change, History, Key, MOST, Mark, Message, NOBODY, Phase, Record, Request, Settle, State, State3, Time,
+        Worker,
     },
     store::{has_lapsed, position},
     world::{Event, Path, Policy, World},
@@ -88,10 +89,9 @@ impl System {
     }
 
     pub(crate) fn order(&self, key: Key) -> Option<Order> {
-        self.world.is_ordered.then(|| Order {
-            sequence: Sequence::from(position(key)),
-            retention: duration(self.world.retention.1),
-        })
+        self.world
+            .is_ordered
+            .then(|| Order { sequence: Sequence::from(position(key)), retention: duration(self.world.retention.1) })
     }
 
     /// The time passes. Workers whose lease has ended stop.
@@ -141,7 +141,9 @@ impl System {
         let sent = self.own_time(state, worker);
         let lease = match request {
             Request::Settle(Settle::Renew) => sent + self.world.lease,
-            Request::Claim | Request::Insert | Request::Update { .. } | Request::Commit { .. } => state.workers[worker].lease,
+            Request::Claim | Request::Insert | Request::Update { .. } | Request::Commit { .. } => {
+                state.workers[worker].lease
+            }
             _ => 0,
         };
         let owner = state.workers[worker].owner;
@@ -184,10 +186,8 @@ impl System {
         }
         if current.awaits.is_some() && state.timeouts > 0 {
             steps.push(Step::TimeOut { worker, repeats: false });
-            let repeats = matches!(
-                current.phase,
-                Phase::Claiming | Phase::Settling(_) | Phase::Committing | Phase::Deciding
-            );
+            let repeats =
+                matches!(current.phase, Phase::Claiming | Phase::Settling(_) | Phase::Committing | Phase::Deciding);
             if repeats && self.is_in_time(state, worker) {
                 steps.push(Step::TimeOut { worker, repeats: true });
             }
@@ -242,7 +242,7 @@ impl System {
         for &change in &self.world.changes {
             let applies = match change {
                 Change::Forget => read.status != State3::Completed || self.has(Bug::O4Completed),
-                Change::Settle(_) => is_open && has_lapsed(&read, state.now),
+                Change::Settle(_) => is_open && has_lapsed(&read, operator_time(state)),
                 Change::Release => is_open,
                 Change::Redact => !is_open,
             };
@@ -261,8 +261,13 @@ impl System {
             change => change,
         };
         let request = Request::Amend { change, read };
-        state.send(Message { request, owner: NOBODY, key, payload: 0, sent: state.now, lease: 0 });
+        state.send(Message { request, owner: NOBODY, key, payload: 0, sent: operator_time(state), lease: 0 });
     }
+}
+
+/// Returns the time on the operator's clock, which is ahead by the margin.
+fn operator_time(state: &State) -> Time {
+    state.now + 1
 }
 
 impl Worker {
@@ -438,7 +443,10 @@ impl System {
     fn forget_spent(&self, state: &mut State) {
         let State { workers, network, records, .. } = state;
         let claims = |message: &Message| {
-            matches!(message.request, Request::Claim | Request::Insert | Request::Update { .. } | Request::Commit { .. })
+            matches!(
+                message.request,
+                Request::Claim | Request::Insert | Request::Update { .. } | Request::Commit { .. }
+            )
         };
         let may_hold: Vec<_> = network
             .iter()

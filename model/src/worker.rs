@@ -177,7 +177,9 @@ impl System {
             Phase::Claiming | Phase::Dropped if self.is_in_time(state, worker) => self.look(state, worker),
             Phase::Settling(_) | Phase::Deciding if repeats => self.send(state, worker, awaited.request),
             Phase::Committing if repeats => self.send(state, worker, awaited.request),
-            Phase::Committing if self.world.workers[worker].path == Path::Transaction && self.is_in_time(state, worker) => {
+            Phase::Committing
+                if self.world.workers[worker].path == Path::Transaction && self.is_in_time(state, worker) =>
+            {
                 self.decide(state, worker);
             }
             Phase::Committing | Phase::Deciding => self.undecided(state, worker, events),

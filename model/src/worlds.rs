@@ -248,12 +248,7 @@ fn orders() -> Vec<World> {
 
 /// Leases that are renewed.
 fn renewals() -> Vec<World> {
-    let renewed = World {
-        workers: vec![Plan { renewals: 2, ..WORKER }, AHEAD],
-        timeouts: 1,
-        ends: 7,
-        ..quiet("", "")
-    };
+    let renewed = World { workers: vec![Plan { renewals: 2, ..WORKER }, AHEAD], timeouts: 1, ends: 7, ..quiet("", "") };
     vec![
         World {
             name: "renewals",
