@@ -20,6 +20,8 @@ TESTS ?=
 TEST_SERVERS ?=
 # For `make plants`: rules, test binaries, or parts of a mutation's text. The default is all mutations.
 PLANTS ?=
+# For `make model`: worlds, `--trace` with rules, or `--write`. For `make model-deep`: worlds, or `--minutes` with a number.
+MODEL_ARGS ?=
 # For `make nightly`: some of its parts, or `--list`.
 NIGHTLY_ARGS ?=
 # For `make instructions`: `--write` updates the baseline.
@@ -35,7 +37,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help require demo watch build test test-all test-servers stress plants nightly powertools clients concurrent browser e2e e2e-aws
+.PHONY: help require demo watch build test test-all test-servers stress plants model model-deep nightly powertools clients concurrent browser e2e e2e-aws
 .PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories durable tutorial book bench instructions sizes clean
 
 help: ## Lists the targets
@@ -75,6 +77,14 @@ stress: require ## Runs the property test of batches with 100,000 plans (PROPERT
 plants: require ## Runs the mutation tests: bugs against each rule, with the plan or the test that detects each (PLANTS)
 	@PROPERTY_WRITE_PLANS=1 cargo test --quiet --workspace --all-features --test property every_planted_bug
 	@$(PYTHON) -m tools.servers.run_with -- $(PYTHON) -m tools.tests.plants $(PLANTS)
+
+model: require ## Explores the protocol's model, with and without bugs against each rule (MODEL_ARGS)
+	@cargo build --quiet --profile measure -p lambda-once-model
+	@$(TARGET)/measure/model $(MODEL_ARGS)
+
+model-deep: require ## Explores larger worlds of the model for hours, and resumes where it was stopped (MODEL_ARGS)
+	@cargo build --quiet --profile measure -p lambda-once-model
+	@$(TARGET)/measure/model --deep $(MODEL_ARGS)
 
 nightly: require ## Runs the checks that CI omits, in parts that can be resumed (NIGHTLY_ARGS)
 	@$(PYTHON) -m tools.tests.nightly $(NIGHTLY_ARGS)

@@ -162,3 +162,35 @@ pub(crate) fn mark_from_library(mark: &LibraryMark) -> Mark {
         expiration: time(mark.expiration),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::State3;
+
+    #[test]
+    fn a_record_and_a_mark_come_back_as_they_were() {
+        let record = Record {
+            status: State3::InProgress,
+            owner: 11,
+            attempt: 2,
+            prior: Some(State3::InProgress),
+            lease: 3,
+            expiration: 50,
+            payload: 1,
+            value: 0,
+            released: 1,
+        };
+        for record in [record, Record { owner: NOBODY, lease: 0, released: 0, prior: None, ..record }] {
+            assert_eq!(from_library(&to_library(&record, Some(1))), record);
+        }
+        let completed = Record { status: State3::Completed, value: 11, ..record };
+        assert_eq!(from_library(&to_library(&completed, None)), completed);
+        let holder = Some(Holder { owner: 12, key: 1, sequence: 2, lease: 5 });
+        let mark = Mark { newest: Some(1), holder, doubt: vec![(None, 2), (Some(2), 3)], expiration: 9 };
+        for is_filled in [false, true] {
+            assert_eq!(mark_from_library(&mark_to_library(&mark, is_filled)), mark);
+        }
+        assert_eq!(mark_to_library(&mark, true).doubt.len(), MAX_DOUBT);
+    }
+}

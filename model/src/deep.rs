@@ -1,19 +1,20 @@
 //! Explores larger worlds, for hours, and goes on where it was stopped.
 
 use std::{
-    fs,
+    env, fs, io,
     io::Write,
     path::Path,
     time::{Duration, Instant},
 };
 
 use crate::{
+    explorer::fingerprint,
     run::{of_world, side_by_side},
     world::World,
     worlds::worlds,
 };
 
-/// The worlds that were explored to their ends, one a line. It is to be deleted when the rules or the model change.
+/// The worlds that were explored, one a line, after the hash of the program that did so.
 const DONE: &str = "target/model/deep.txt";
 
 /// The states at which the exploration of a world is given up, for the sake of memory: some 4 GB a processor.
@@ -33,7 +34,7 @@ fn variants() -> Vec<Variant> {
         crashes: more(world.crashes),
         timeouts: more(world.timeouts),
         late_answers: world.late_answers + 1,
-        copies: more(world.copies),
+        copies: world.copies + 1,
         amendments: more(world.amendments),
         ..world
     };
@@ -60,10 +61,11 @@ fn variants() -> Vec<Variant> {
 pub(crate) fn explore(names: &[String], minutes: Option<u64>) -> bool {
     let until = minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let is_over = || until.is_some_and(|until| Instant::now() >= until);
-    let done = fs::read_to_string(DONE).unwrap_or_default();
+    let (done, program) = (fs::read_to_string(DONE).unwrap_or_default(), program());
+    let line = |variant: &Variant| format!("{program:016x} {}", variant.name);
     let is_open = |variant: &Variant| {
         (names.is_empty() || names.iter().any(|name| name == variant.world.name))
-            && !done.lines().any(|line| line == variant.name)
+            && !done.lines().any(|done| done == line(variant))
     };
     let open: Vec<Variant> = variants().into_iter().filter(is_open).collect();
     let hold = side_by_side(&open, |variant| {
@@ -77,7 +79,7 @@ pub(crate) fn explore(names: &[String], minutes: Option<u64>) -> bool {
         println!("{}: {} states in {seconds} s, {how}", variant.name, explored.states);
         if let Some(fault) = &fault {
             println!("{fault}");
-        } else if (explored.is_complete || explored.states >= MOST_STATES) && !remember(&variant.name) {
+        } else if (explored.is_complete || explored.states >= MOST_STATES) && remember(&line(variant)).is_err() {
             eprintln!("{DONE}: cannot be written, so that this world is explored again");
         }
         fault.is_none()
@@ -85,8 +87,16 @@ pub(crate) fn explore(names: &[String], minutes: Option<u64>) -> bool {
     hold.into_iter().all(|holds| holds)
 }
 
-fn remember(name: &str) -> bool {
-    let folder = Path::new(DONE).parent().map_or(Ok(()), fs::create_dir_all);
-    let file = folder.and_then(|()| fs::OpenOptions::new().create(true).append(true).open(DONE));
-    file.and_then(|mut file| writeln!(file, "{name}")).is_ok()
+/// Returns the hash of this program, which changes with the rules and the model.
+fn program() -> u64 {
+    let program = env::current_exe().and_then(fs::read);
+    program.map_or(0, |program| fingerprint(&program))
+}
+
+fn remember(line: &str) -> io::Result<()> {
+    if let Some(folder) = Path::new(DONE).parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let mut file = fs::OpenOptions::new().create(true).append(true).open(DONE)?;
+    writeln!(file, "{line}")
 }

@@ -108,7 +108,8 @@ impl Hasher for Folded {
     }
 }
 
-fn fingerprint(state: &impl Hash) -> u64 {
+/// Returns the hash of a state.
+pub(crate) fn fingerprint(state: &impl Hash) -> u64 {
     let mut hasher = Folded(0x1234_5678_9abc_def1);
     state.hash(&mut hasher);
     hasher.finish()
@@ -180,4 +181,71 @@ fn trace<M: Model>(model: &M, visited: &Visited, mut print: u64) -> (usize, Vec<
         state = successor;
     }
     (begins, steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two counters of which each may be raised to a limit, and doubled once.
+    struct Counters {
+        limit: u8,
+    }
+
+    impl Model for Counters {
+        type State = ([u8; 2], bool);
+        type Action = (usize, bool);
+
+        fn init_states(&self) -> Vec<Self::State> {
+            vec![([0; 2], false), ([1; 2], true)]
+        }
+
+        fn actions(&self, (counters, is_doubled): &Self::State, actions: &mut Vec<Self::Action>) {
+            for counter in 0..2 {
+                if counters[counter] < self.limit {
+                    actions.push((counter, false));
+                }
+                if !is_doubled && counters[counter] * 2 <= self.limit {
+                    actions.push((counter, true));
+                }
+            }
+        }
+
+        fn next_state(&self, state: &Self::State, (counter, doubles): &Self::Action, events: &mut u64) -> Self::State {
+            let (mut counters, mut is_doubled) = *state;
+            if *doubles {
+                (counters[*counter], is_doubled) = (counters[*counter] * 2, true);
+                *events |= 1;
+            } else {
+                counters[*counter] += 1;
+            }
+            (counters, is_doubled)
+        }
+
+        fn breach(&self, (counters, _): &Self::State) -> Option<&'static str> {
+            (counters[0] == 9).then_some("the first counter is not nine")
+        }
+    }
+
+    #[test]
+    fn every_state_is_visited_once() {
+        let explored = explore(&Counters { limit: 4 }, |_| true);
+        assert_eq!((explored.states, explored.events, explored.is_complete), (25 + 25, 1, true));
+        assert!(explored.breach.is_none());
+    }
+
+    #[test]
+    fn the_first_trace_is_the_shortest() {
+        let explored = explore(&Counters { limit: 9 }, |_| true);
+        let breach = explored.breach.expect("a breach");
+        // From zero: four steps, the doubling, one step. The other beginning needs eight.
+        assert_eq!((breach.begins, breach.steps.len()), (0, 6));
+        assert_eq!(breach.steps.iter().filter(|(_, doubles)| *doubles).count(), 1);
+    }
+
+    #[test]
+    fn an_exploration_can_be_stopped() {
+        let explored = explore(&Counters { limit: 255 }, |_| false);
+        assert!(explored.breach.is_some() || !explored.is_complete);
+    }
 }

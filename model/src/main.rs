@@ -35,10 +35,14 @@ fn main() -> ExitCode {
         eprintln!("{unknown}: not an option");
         return ExitCode::FAILURE;
     }
+    let minutes = if is_timed && !arguments.is_empty() { arguments.remove(0).parse().ok() } else { None };
+    if is_timed && (minutes.is_none() || !is_deep) {
+        eprintln!("--minutes needs a number, and --deep");
+        return ExitCode::FAILURE;
+    }
     let passes = if traces {
         run::trace(&arguments)
     } else if is_deep {
-        let minutes = if is_timed && !arguments.is_empty() { arguments.remove(0).parse().ok() } else { None };
         deep::explore(&arguments, minutes)
     } else {
         run::all(&arguments, writes)

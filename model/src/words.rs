@@ -98,7 +98,7 @@ fn request(message: &Message) -> String {
         Request::Commit { .. } => "commit",
         Request::Amend { change, .. } => return format!("the operator's {}", amendment(change)),
     };
-    format!("the {name} of {}, sent at {}", claim(message.owner), message.sent)
+    format!("the {name} of {}, sent at {},", claim(message.owner), message.sent)
 }
 
 fn record(record: &Record) -> String {

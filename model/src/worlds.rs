@@ -217,6 +217,34 @@ fn orders() -> Vec<World> {
             ..quiet("order", "two operations of one entity")
         },
         World {
+            clock: Clock::Store,
+            workers: vec![AGAIN, second(AGAIN)],
+            is_ordered: true,
+            copies: 1,
+            errors: (true, false),
+            reaches: vec![Executed, Superseded, InDoubt, InProgress],
+            ..quiet("order-server", "the same on a store whose clock decides")
+        },
+        World {
+            policy: Policy::Refuse,
+            workers: vec![AGAIN, second(AHEAD)],
+            is_ordered: true,
+            crashes: 1,
+            timeouts: 1,
+            errors: (true, false),
+            reaches: vec![Executed, Superseded, InDoubt, Abandoned],
+            ..quiet("order-refuse", "the same with the policy `Refuse`")
+        },
+        World {
+            policy: Policy::Probe,
+            workers: vec![AGAIN, second(AGAIN)],
+            is_ordered: true,
+            crashes: 1,
+            errors: (true, false),
+            reaches: vec![Executed, Superseded, InDoubt, Recovered, NotDone],
+            ..quiet("order-probe", "the same with the policy `Probe`")
+        },
+        World {
             workers: vec![WORKER, second(WORKER), third(AGAIN)],
             is_ordered: true,
             doubt: vec![1, 2],
@@ -296,6 +324,16 @@ fn operators() -> Vec<World> {
             changes: vec![Change::Release],
             reaches: vec![Executed, Released, PassedOn],
             ..quiet("operator-release", "an operator releases a claim under `Refuse`")
+        },
+        World {
+            policy: Policy::Refuse,
+            workers: vec![Plan { renewals: 1, ..WORKER }, AHEAD],
+            timeouts: 1,
+            amendments: 1,
+            ends: 7,
+            changes: vec![Change::Forget, Change::Settle(true), Change::Release],
+            reaches: vec![Executed, Renewed, Forgotten, SettledBy, Released],
+            ..quiet("operator-renewals", "an operator amends records beside renewals")
         },
         World {
             crashes: 1,
