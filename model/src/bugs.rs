@@ -71,6 +71,7 @@ bugs! {
     S9Engine "S9" "the engine alone deletes a claim that took over" ["errors"] "the store refuses it, because the record shows the takeover";
     S9Late "S9" "a late release deletes a claim that took over" ["server-late"];
     S9PassOn "S9" "a hand-back does not pass an operator's release on" ["operator-release"];
+    S9Owner "S9" "a hand-back keeps the token of the claim" ["transaction"];
     L3Margin "L3" "the margin is not added" ["rerun"];
     L4Lease "L4" "a claim may expire before its lease" ["expiry"];
     L4Round "L4" "the expiration is rounded down" ["expiry"];
@@ -91,6 +92,7 @@ bugs! {
     G2MergedKey "G2" "merged doubt ends with the failure of one operation" ["doubt"];
     G2FailsAll "G2" "a failure ends all doubt" ["doubt"];
     G2LowerEnds "G2" "any completion ends all doubt" ["doubt-late"];
+    G2Renewal "G2" "a renewal does not renew the entity" ["order-renewals"];
     G3Newest "G3" "a completion does not raise the newest position" ["order"];
     G3Lowers "G3" "a completion may lower the newest position" ["doubt-late"];
     G3Frees "G3" "a settle frees the entity whatever the owner" ["order"];

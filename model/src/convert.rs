@@ -127,7 +127,7 @@ pub(crate) fn from_library(record: &LibraryRecord) -> Record {
 
 /// Returns the library's mark. If it is filled up, it merges operations in doubt where the model's would.
 pub(crate) fn mark_to_library(mark: &Mark, is_filled: bool) -> LibraryMark {
-    let filler = is_filled.then_some(MAX_DOUBT - MOST_DOUBT).unwrap_or_default();
+    let filler = if is_filled { MAX_DOUBT - MOST_DOUBT } else { 0 };
     let fill = |number: u8| Doubt { key: Some(key_hash(100 + number)), sequence: *FILLER };
     let listed = |&(key, sequence): &(Option<Key>, u8)| Doubt { key: key.map(key_hash), sequence: sequence.into() };
     LibraryMark {

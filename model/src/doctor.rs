@@ -146,6 +146,7 @@ impl System {
             (Some(Bug::L4Renewal), Settle::Renew) => {
                 record.expiration = before.map_or(record.expiration, |before| before.expiration);
             }
+            (Some(Bug::S9Owner), Settle::HandBack) => record.owner = message.owner,
             (Some(Bug::S9PassOn), Settle::HandBack) => {
                 record.released = before.map_or(record.released, |before| before.released);
             }
@@ -168,6 +169,7 @@ impl System {
             (Some(Bug::G2Release), Settle::Release | Settle::HandBack) => {
                 mark.doubt.retain(|(key, _)| *key != Some(message.key));
             }
+            (Some(Bug::G2Renewal), Settle::Renew) => mark.holder = before.and_then(|before| before.holder),
             (Some(Bug::G2MergedKey), Settle::Fail) => mark.doubt.retain(|(key, _)| key.is_some()),
             (Some(Bug::G2FailsAll), Settle::Fail) => mark.doubt.clear(),
             (Some(Bug::G2LowerEnds), Settle::Complete { .. }) => mark.doubt.clear(),

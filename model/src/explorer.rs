@@ -201,11 +201,11 @@ mod tests {
         }
 
         fn actions(&self, (counters, is_doubled): &Self::State, actions: &mut Vec<Self::Action>) {
-            for counter in 0..2 {
-                if counters[counter] < self.limit {
+            for (counter, value) in counters.iter().enumerate() {
+                if *value < self.limit {
                     actions.push((counter, false));
                 }
-                if !is_doubled && counters[counter] * 2 <= self.limit {
+                if !is_doubled && value * 2 <= self.limit {
                     actions.push((counter, true));
                 }
             }

@@ -160,3 +160,22 @@ fn changes(before: &State, after: &State) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        bugs::{BUGS, Bug},
+        run::of_bug,
+    };
+
+    #[test]
+    fn a_trace_tells_each_step_and_its_effect() {
+        let planted = BUGS.iter().find(|planted| planted.bug == Bug::L3Margin).expect("the bug");
+        let found = of_bug(planted).detected.expect("a trace");
+        let lines: Vec<_> = found.trace.lines().map(str::trim).collect();
+        assert_eq!(Some(lines.len()), found.steps.map(|steps| steps + 1));
+        assert_eq!(lines[0], "1. time 2: worker A takes a delivery; A claims");
+        assert!(lines[lines.len() - 2].contains("took over; B runs, told that it took over"), "{}", found.trace);
+        assert_eq!(lines[lines.len() - 1], "broken: at most one claim of a key is live");
+    }
+}

@@ -330,9 +330,8 @@ fn operators() -> Vec<World> {
             workers: vec![Plan { renewals: 1, ..WORKER }, AHEAD],
             timeouts: 1,
             amendments: 1,
-            ends: 7,
-            changes: vec![Change::Forget, Change::Settle(true), Change::Release],
-            reaches: vec![Executed, Renewed, Forgotten, SettledBy, Released],
+            changes: vec![Change::Settle(true), Change::Release],
+            reaches: vec![Executed, Renewed, SettledBy, Released],
             ..quiet("operator-renewals", "an operator amends records beside renewals")
         },
         World {
