@@ -166,15 +166,15 @@ pub(crate) fn mark_from_library(mark: &LibraryMark) -> Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::State3;
+    use crate::state::Status;
 
     #[test]
     fn a_record_and_a_mark_come_back_as_they_were() {
         let record = Record {
-            status: State3::InProgress,
+            status: Status::InProgress,
             owner: 11,
             attempt: 2,
-            prior: Some(State3::InProgress),
+            prior: Some(Status::InProgress),
             lease: 3,
             expiration: 50,
             payload: 1,
@@ -184,7 +184,7 @@ mod tests {
         for record in [record, Record { owner: NOBODY, lease: 0, released: 0, prior: None, ..record }] {
             assert_eq!(from_library(&to_library(&record, Some(1))), record);
         }
-        let completed = Record { status: State3::Completed, value: 11, ..record };
+        let completed = Record { status: Status::Completed, value: 11, ..record };
         assert_eq!(from_library(&to_library(&completed, None)), completed);
         let holder = Some(Holder { owner: 12, key: 1, sequence: 2, lease: 5 });
         let mark = Mark { newest: Some(1), holder, doubt: vec![(None, 2), (Some(2), 3)], expiration: 9 };

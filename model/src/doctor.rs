@@ -2,7 +2,7 @@
 
 use crate::{
     bugs::Bug,
-    state::{Change, Mark, Message, Record, Settle, State3, Time},
+    state::{Change, Mark, Message, Record, Settle, Status, Time},
     store::{MARGIN, has_lapsed, position},
     system::System,
 };
@@ -14,13 +14,13 @@ impl System {
     /// Returns the record as the rules for claims see it.
     pub(crate) fn seen_by_claim(&self, record: Record, message: &Message, now: Time) -> Record {
         let mut seen = record;
-        let is_open = record.status == State3::InProgress;
+        let is_open = record.status == Status::InProgress;
         match self.bug {
             Some(Bug::C1Expired) => seen.expiration = Time::MAX,
             Some(Bug::C2Payload) => seen.payload = message.payload,
             Some(Bug::C2Takeover) if has_lapsed(&record, now) => seen.payload = message.payload,
-            Some(Bug::C3Completed) if record.status == State3::Completed => seen.expiration = 0,
-            Some(Bug::C4Failed) if record.status == State3::Failed => seen.expiration = 0,
+            Some(Bug::C3Completed) if record.status == Status::Completed => seen.expiration = 0,
+            Some(Bug::C4Failed) if record.status == Status::Failed => seen.expiration = 0,
             Some(Bug::C5Own) if is_open && record.owner == message.owner => seen.owner = STRANGER,
             Some(Bug::C7Released) => seen.released = 0,
             Some(Bug::C6Live) if is_open && record.owner != message.owner => seen.lease = 0,
@@ -100,7 +100,7 @@ impl System {
         };
         match self.bug {
             Some(Bug::S1Owner) if is_outcome => seen.owner = message.owner,
-            Some(Bug::S1Status) if is_outcome => seen.status = State3::InProgress,
+            Some(Bug::S1Status) if is_outcome => seen.status = Status::InProgress,
             Some(Bug::S3Release) if is_release => seen.owner = message.owner,
             Some(Bug::S9Delete | Bug::S9Late) if settle == Settle::Release => seen.prior = None,
             Some(Bug::L5Revives) if settle == Settle::Renew => seen.lease = seen.lease.max(now),
@@ -120,7 +120,7 @@ impl System {
 
     fn claimed_record(message: &Message, now: Time) -> Record {
         Record {
-            status: State3::InProgress,
+            status: Status::InProgress,
             owner: message.owner,
             attempt: 1,
             prior: None,

@@ -1,7 +1,7 @@
 //! The promises of the protocol, checked at each step that could break one.
 
 use crate::{
-    state::{Answer, Change, History, Key, Message, Owner, Phase, Record, Request, Settle, State, State3, Time},
+    state::{Answer, Change, History, Key, Message, Owner, Phase, Record, Request, Settle, State, Status, Time},
     store::{MARGIN, has_lapsed, position},
     system::System,
     world::{Clock, Policy},
@@ -40,6 +40,11 @@ impl System {
         }
         if let Some(after) = after.filter(|after| Some(*after) != before) {
             self.check_lease(state, message, before, &after);
+            // The outcome keeps the mark anew, unless it was gone.
+            let is_newest = self.world.is_ordered && position(message.key) == state.newest_effect;
+            if is_newest && after.status == Status::Completed && state.now < state.newest_until {
+                state.newest_until = state.newest_until.max(now.saturating_add(self.world.retention.1));
+            }
         }
     }
 
@@ -48,7 +53,7 @@ impl System {
         if after == Some(*before) {
             return;
         }
-        let is_decided = before.status != State3::InProgress && before.expiration > now;
+        let is_decided = before.status != Status::InProgress && before.expiration > now;
         let Request::Amend { change, read } = message.request else {
             if is_decided {
                 state.broken("a recorded outcome is never changed");
@@ -58,7 +63,7 @@ impl System {
         let keeps = after.is_some_and(|after| {
             (after.status, after.payload, after.expiration) == (before.status, before.payload, before.expiration)
         });
-        if is_decided && !(change == Change::Redact && keeps) && before.status == State3::Completed {
+        if is_decided && !(change == Change::Redact && keeps) && before.status == Status::Completed {
             state.broken("a recorded outcome is never changed");
         }
         if before.expiration <= now {
@@ -73,7 +78,7 @@ impl System {
                 || matches!(current.phase, Phase::Settling(_) | Phase::Committing | Phase::Deciding);
             acts && current.owner == before.owner && self.is_in_time(state, worker)
         };
-        if before.status == State3::InProgress && (0..state.workers.len()).any(is_holder) {
+        if before.status == Status::InProgress && (0..state.workers.len()).any(is_holder) {
             state.broken("an operator never changes a claim that stands");
         }
     }
@@ -102,7 +107,7 @@ impl System {
     /// Checks the refusal of a claim of a batch by the record that a worker has read.
     pub(crate) fn check_refusal(&self, state: &mut State, worker: usize, read: &Record, answer: Answer) {
         let message = self.message(state, worker, Request::Insert);
-        if read.status == State3::InProgress && !state.workers[worker].has_tried {
+        if read.status == Status::InProgress && !state.workers[worker].has_tried {
             self.check_refused(state, &message, read, answer, message.sent);
         }
     }
@@ -110,7 +115,7 @@ impl System {
     /// Checks that a late request holds a key no longer than it may.
     fn check_lease(&self, state: &mut State, message: &Message, before: Option<Record>, after: &Record) {
         let before_lease = before.filter(|before| before.owner == after.owner).map_or(0, |before| before.lease);
-        if after.status != State3::InProgress || after.lease <= before_lease {
+        if after.status != Status::InProgress || after.lease <= before_lease {
             return;
         }
         let longest = match self.world.clock {
@@ -161,22 +166,33 @@ impl System {
             state.broken(promise);
         }
         if self.world.is_ordered {
-            if state.newest_effect > position(key) {
-                state.broken("an older operation never takes effect after a newer one");
-            }
-            state.newest_effect = state.newest_effect.max(position(key));
+            self.check_order(state, owner, position(key));
+        }
+    }
+
+    /// Checks an effect against the newest one on the entity, within the retention.
+    fn check_order(&self, state: &mut State, owner: Owner, position: u8) {
+        let holder = state.workers.iter().find(|worker| worker.owner == owner);
+        let claimed_at = holder.map_or(0, |worker| worker.lease.saturating_sub(self.world.lease));
+        if state.newest_effect > position && claimed_at < state.newest_until {
+            state.broken("an older operation never takes effect after a newer one");
+        }
+        let until = claimed_at.saturating_add(self.world.retention.1);
+        if position >= state.newest_effect {
+            state.newest_until = if position > state.newest_effect { until } else { state.newest_until.max(until) };
+            state.newest_effect = position;
         }
     }
 
     /// Tells the caller the outcome, which ends the delivery.
-    pub(crate) fn tell(&self, state: &mut State, worker: usize, (status, value): (State3, u8)) {
+    pub(crate) fn tell(&self, state: &mut State, worker: usize, (status, value): (Status, u8)) {
         let key = usize::from(self.world.workers[worker].key);
         // A redacted result has no value.
         let differs =
-            |(other, of_other): (State3, u8)| other != status || (value != 0 && of_other != 0 && of_other != value);
+            |(other, of_other): (Status, u8)| other != status || (value != 0 && of_other != 0 && of_other != value);
         let now = self.own_time(state, worker);
         let recorded = state.records[key]
-            .filter(|record| record.status != State3::InProgress && record.expiration > now.max(state.now))
+            .filter(|record| record.status != Status::InProgress && record.expiration > now.max(state.now))
             .map(|record| (record.status, record.value));
         let history = &mut state.histories[key];
         if recorded.is_some_and(differs) || history.told.is_some_and(differs) {
@@ -190,7 +206,7 @@ impl System {
     }
 
     /// The same for a run in a transaction, which must have been committed.
-    pub(crate) fn tell_committed(&self, state: &mut State, worker: usize, outcome: (State3, u8)) {
+    pub(crate) fn tell_committed(&self, state: &mut State, worker: usize, outcome: (Status, u8)) {
         if state.histories[usize::from(self.world.workers[worker].key)].effects == 0 {
             state.broken("what was reported as done was committed");
         }

@@ -1,6 +1,6 @@
 //! The state of a world: a store, requests on their way, workers, an operator, and what has happened so far.
 
-use lambda_once::record::Status;
+use lambda_once::record::Status as LibraryStatus;
 
 /// A time, in units of which the skew margin is one. The model begins at [`BEGIN`].
 pub(crate) type Time = u8;
@@ -26,10 +26,10 @@ pub(crate) const MOST: usize = 3;
 /// The record of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Record {
-    pub(crate) status: State3,
+    pub(crate) status: Status,
     pub(crate) owner: Owner,
     pub(crate) attempt: u8,
-    pub(crate) prior: Option<State3>,
+    pub(crate) prior: Option<Status>,
     pub(crate) lease: Time,
     pub(crate) expiration: Time,
     pub(crate) payload: u8,
@@ -38,30 +38,30 @@ pub(crate) struct Record {
     pub(crate) released: u8,
 }
 
-/// The status of a record, which has an order here.
+/// The status of a record, like the library's, but with an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum State3 {
+pub(crate) enum Status {
     InProgress,
     Completed,
     Failed,
 }
 
-impl From<Status> for State3 {
+impl From<LibraryStatus> for Status {
+    fn from(status: LibraryStatus) -> Self {
+        match status {
+            LibraryStatus::InProgress => Self::InProgress,
+            LibraryStatus::Completed => Self::Completed,
+            LibraryStatus::Failed => Self::Failed,
+        }
+    }
+}
+
+impl From<Status> for LibraryStatus {
     fn from(status: Status) -> Self {
         match status {
             Status::InProgress => Self::InProgress,
             Status::Completed => Self::Completed,
             Status::Failed => Self::Failed,
-        }
-    }
-}
-
-impl From<State3> for Status {
-    fn from(status: State3) -> Self {
-        match status {
-            State3::InProgress => Self::InProgress,
-            State3::Completed => Self::Completed,
-            State3::Failed => Self::Failed,
         }
     }
 }
@@ -210,7 +210,7 @@ pub(crate) struct History {
     /// The effects that an operator has allowed beyond the first.
     pub(crate) permits: u8,
     /// The outcome that a caller was told.
-    pub(crate) told: Option<(State3, u8)>,
+    pub(crate) told: Option<(Status, u8)>,
     /// The run that was told that nothing of it was committed.
     pub(crate) undone: Owner,
 }
@@ -227,6 +227,8 @@ pub(crate) struct State {
     pub(crate) histories: [History; MOST],
     /// The greatest position of an effect on the entity.
     pub(crate) newest_effect: u8,
+    /// The time until which the mark keeps it.
+    pub(crate) newest_until: Time,
     pub(crate) crashes: u8,
     pub(crate) timeouts: u8,
     pub(crate) late_answers: u8,

@@ -16,7 +16,7 @@ use crate::{
         MOST_DOUBT, at, duration, fingerprint, from_library, key_hash, mark_from_library, mark_to_library, operation,
         result, to_library, token,
     },
-    state::{Answer, BY_OPERATOR, Change, Key, Mark, Message, NOBODY, Record, Request, Settle, State, State3, Time},
+    state::{Answer, BY_OPERATOR, Change, Key, Mark, Message, NOBODY, Record, Request, Settle, State, Status, Time},
     system::System,
     world::{Clock, Event, Policy},
 };
@@ -101,7 +101,7 @@ impl System {
         if let Applied::Put(record) = change {
             let mut record = from_library(&record);
             self.after_claim(before, &mut record, now);
-            took_over = record.prior == Some(State3::InProgress);
+            took_over = record.prior == Some(Status::InProgress);
             state.records[usize::from(message.key)] = Some(record);
             if let Some(before) = before {
                 if before.expiration <= now {
@@ -270,7 +270,7 @@ impl System {
         let (before, mark) = (state.records[key], state.mark.clone());
         if claims {
             let is_mine = before.is_some_and(|record| record.owner == message.owner);
-            if is_mine && before.is_some_and(|record| record.status != State3::InProgress) {
+            if is_mine && before.is_some_and(|record| record.status != Status::InProgress) {
                 *events |= Event::AppliedBefore.bit();
                 return Answer::Done { found: before };
             }
@@ -332,7 +332,7 @@ impl System {
             Applied::Keep => return Answer::Done { found: Some(before) },
             Applied::Delete => {
                 state.records[key] = None;
-                if before.status != State3::Completed {
+                if before.status != Status::Completed {
                     *history = Default::default();
                 }
                 *events |= Event::Forgotten.bit();
@@ -391,5 +391,5 @@ fn refused(refusal: &Refusal, events: &mut u64) -> Answer {
 
 /// Returns whether the claim on a record has lapsed, by the rule itself.
 pub(crate) fn has_lapsed(record: &Record, now: Time) -> bool {
-    record.status == State3::InProgress && (record.owner == NOBODY || record.lease + MARGIN < now)
+    record.status == Status::InProgress && (record.owner == NOBODY || record.lease + MARGIN < now)
 }

@@ -7,7 +7,7 @@ use crate::{
     convert::duration,
     explorer::Model,
     state::{
-        BEGIN, Change, History, Key, MOST, Mark, Message, NOBODY, Phase, Record, Request, Settle, State, State3, Time,
+        BEGIN, Change, History, Key, MOST, Mark, Message, NOBODY, Phase, Record, Request, Settle, State, Status, Time,
         Worker,
     },
     store::{has_lapsed, position},
@@ -238,10 +238,10 @@ impl System {
             steps.extend((0..MOST).filter(|&key| state.records[key].is_some()).map(Step::Read));
             return;
         };
-        let is_open = read.status == State3::InProgress;
+        let is_open = read.status == Status::InProgress;
         for &change in &self.world.changes {
             let applies = match change {
-                Change::Forget => read.status != State3::Completed || self.has(Bug::O4Completed),
+                Change::Forget => read.status != Status::Completed || self.has(Bug::O4Completed),
                 Change::Settle(_) => is_open && has_lapsed(&read, operator_time(state)),
                 Change::Release => is_open,
                 Change::Redact => !is_open,
@@ -301,6 +301,7 @@ impl Model for System {
             network: Vec::new(),
             histories: [History::default(); MOST],
             newest_effect: 0,
+            newest_until: 0,
             crashes: self.world.crashes,
             timeouts: self.world.timeouts,
             late_answers: self.world.late_answers,
@@ -312,7 +313,7 @@ impl Model for System {
         if !self.world.doubt.is_empty() {
             // As after crashes of the runs at these positions, the last of which has taken effect.
             let lapsed = |owner| Record {
-                status: State3::InProgress,
+                status: Status::InProgress,
                 owner,
                 attempt: 1,
                 prior: None,
@@ -327,7 +328,7 @@ impl Model for System {
                 let (key, owner) = (usize::from(at - 1), 200 + at);
                 state.records[key] = Some(lapsed(owner));
                 doubt.push((Some(at - 1), at));
-                state.newest_effect = at;
+                (state.newest_effect, state.newest_until) = (at, Time::MAX);
                 state.histories[key] = History { effects: 1, first: owner, payload: 1, ..History::default() };
             }
             state.mark = Some(Mark { newest: None, holder: None, doubt, expiration: Time::MAX });

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::{
     explorer::{Breach, Model},
-    state::{Change, MOST, Mark, Message, NOBODY, Owner, Phase, Record, Request, Settle, State, State3},
+    state::{Change, MOST, Mark, Message, NOBODY, Owner, Phase, Record, Request, Settle, State, Status},
     system::{Fate, Step, System, Verdict},
 };
 
@@ -103,12 +103,12 @@ fn request(message: &Message) -> String {
 
 fn record(record: &Record) -> String {
     let mut text = match record.status {
-        State3::InProgress if record.owner == NOBODY => "INPROGRESS, handed back".to_owned(),
-        State3::InProgress => format!("INPROGRESS by {} until {}", claim(record.owner), record.lease),
-        State3::Completed => format!("COMPLETED by {}", claim(record.owner)),
-        State3::Failed => format!("FAILED by {}", claim(record.owner)),
+        Status::InProgress if record.owner == NOBODY => "INPROGRESS, handed back".to_owned(),
+        Status::InProgress => format!("INPROGRESS by {} until {}", claim(record.owner), record.lease),
+        Status::Completed => format!("COMPLETED by {}", claim(record.owner)),
+        Status::Failed => format!("FAILED by {}", claim(record.owner)),
     };
-    if record.prior == Some(State3::InProgress) {
+    if record.prior == Some(Status::InProgress) {
         text.push_str(", took over");
     }
     if record.released > 0 {

@@ -3,7 +3,7 @@
 use crate::{
     bugs::Bug,
     convert::at,
-    state::{Answer, Phase, Record, Request, Settle, State, State3, Worker},
+    state::{Answer, Phase, Record, Request, Settle, State, Status, Worker},
     system::{System, Verdict},
     world::{Event, Path},
 };
@@ -103,7 +103,7 @@ impl System {
         let message = self.message(state, worker, Request::Insert);
         let answer = match self.judge(&record, &message, self.own_time(state, worker)) {
             Judgement::Free if self.has(Bug::C7ReadGrants) => {
-                Answer::Granted { lease: message.lease, took_over: record.status == State3::InProgress }
+                Answer::Granted { lease: message.lease, took_over: record.status == Status::InProgress }
             }
             Judgement::Free if state.workers[worker].has_tried => Answer::InProgress,
             Judgement::Free => {
@@ -140,11 +140,11 @@ impl System {
 
     fn withdraw(&self, state: &mut State, worker: usize, answer: Answer, events: &mut u64) {
         if let Answer::Found(Some(record)) = answer
-            && record.status == State3::InProgress
+            && record.status == Status::InProgress
             && record.owner == state.workers[worker].owner
         {
             *events |= Event::Withdrawn.bit();
-            let release = self.release(record.prior == Some(State3::InProgress));
+            let release = self.release(record.prior == Some(Status::InProgress));
             let message = self.message(state, worker, Request::Settle(release));
             state.send(message);
         }
@@ -228,11 +228,11 @@ impl System {
         match (settle, answer) {
             (Settle::Complete { value }, Answer::Done { .. }) => {
                 *events |= Event::Executed.bit();
-                self.tell(state, worker, (State3::Completed, value));
+                self.tell(state, worker, (Status::Completed, value));
             }
-            (Settle::Fail, Answer::Done { .. }) => self.tell(state, worker, (State3::Failed, owner)),
+            (Settle::Fail, Answer::Done { .. }) => self.tell(state, worker, (Status::Failed, owner)),
             (Settle::Complete { value }, _) if self.has(Bug::S8OwnRun) => {
-                self.tell(state, worker, (State3::Completed, value));
+                self.tell(state, worker, (Status::Completed, value));
             }
             (Settle::Complete { .. } | Settle::Fail, Answer::Lost { current }) => {
                 self.lose(state, worker, current, events);
@@ -246,7 +246,7 @@ impl System {
         *events |= Event::LeaseLost.bit();
         let (payload, now) = (self.world.workers[worker].payload, self.own_time(state, worker));
         let decided = current.filter(|record| {
-            record.status != State3::InProgress
+            record.status != Status::InProgress
                 && at(record.expiration) > at(now)
                 && (record.payload == payload || self.has(Bug::S8Payload))
         });
@@ -260,7 +260,7 @@ impl System {
     }
 
     fn replay(&self, state: &mut State, worker: usize, record: &Record, events: &mut u64) {
-        let is_failure = record.status == State3::Failed;
+        let is_failure = record.status == Status::Failed;
         *events |= if is_failure { Event::ReplayedFailure.bit() } else { Event::Replayed.bit() };
         if record.payload != self.world.workers[worker].payload {
             state.broken("an outcome is replayed only to its own payload");
@@ -284,7 +284,7 @@ impl System {
             return self.stop(state, worker);
         }
         let key = usize::from(self.world.workers[worker].key);
-        if self.world.is_ordered && state.records[key].is_none_or(|record| record.status == State3::InProgress) {
+        if self.world.is_ordered && state.records[key].is_none_or(|record| record.status == Status::InProgress) {
             state.broken("an acknowledged operation of an order is recorded");
         }
         self.acknowledge(state, worker);
@@ -295,7 +295,7 @@ impl System {
         match answer {
             Answer::Done { .. } => {
                 *events |= Event::Executed.bit();
-                self.tell_committed(state, worker, (State3::Completed, owner));
+                self.tell_committed(state, worker, (Status::Completed, owner));
             }
             Answer::Lost { current } => self.lose(state, worker, current, events),
             _ => self.stop(state, worker),
@@ -316,16 +316,16 @@ impl System {
 
     fn decided(&self, state: &mut State, worker: usize, answer: Answer, events: &mut u64) {
         let owner = state.workers[worker].owner;
-        let is_decided = |record: &Record| record.status != State3::InProgress;
+        let is_decided = |record: &Record| record.status != Status::InProgress;
         match answer {
             Answer::Done { found: Some(record) } | Answer::Found(Some(record))
                 if record.owner == owner && is_decided(&record) =>
             {
                 *events |= Event::Committed.bit();
-                self.tell_committed(state, worker, (State3::Completed, owner));
+                self.tell_committed(state, worker, (Status::Completed, owner));
             }
             Answer::Done { found: None } if self.has(Bug::TransactionComplete) => {
-                self.tell_committed(state, worker, (State3::Completed, owner));
+                self.tell_committed(state, worker, (Status::Completed, owner));
             }
             Answer::Done { found: Some(record) } | Answer::Lost { current: Some(record) } if is_decided(&record) => {
                 self.lose(state, worker, Some(record), events);
@@ -344,7 +344,7 @@ impl System {
         *events |= Event::Undecided.bit();
         if self.has(Bug::B8Transaction) {
             let owner = state.workers[worker].owner;
-            return self.tell_committed(state, worker, (State3::Completed, owner));
+            return self.tell_committed(state, worker, (Status::Completed, owner));
         }
         self.stop(state, worker);
     }

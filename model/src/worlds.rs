@@ -245,6 +245,14 @@ fn orders() -> Vec<World> {
             ..quiet("order-probe", "the same with the policy `Probe`")
         },
         World {
+            workers: vec![AGAIN, second(AGAIN)],
+            is_ordered: true,
+            retention: (3, 3),
+            ends: 8,
+            reaches: vec![Executed, Superseded, InDoubt, Expired],
+            ..quiet("order-expiry", "the same with records and a mark that expire")
+        },
+        World {
             workers: vec![WORKER, second(WORKER), third(AGAIN)],
             is_ordered: true,
             doubt: vec![1, 2],
