@@ -41,6 +41,7 @@ pub(crate) struct Planted {
 
 bugs! {
     C1Expired "C1" "an expired record counts" ["expiry"];
+    C1Update "C1" "the `UPDATE` of a batch does not compare the expiration" ["batched-expiry"];
     C2Payload "C2" "payloads are not compared" ["payloads"];
     C2Takeover "C2" "a takeover does not compare payloads" ["payloads"];
     C3Completed "C3" "a completed operation is claimed again" ["rerun"];

@@ -161,7 +161,7 @@ impl System {
         let (key, now) = (usize::from(message.key), self.judged_at(state, message));
         let Some(found) = state.records[key] else { return Answer::Found(None) };
         let is_as_read = (found.status, found.attempt) == (read.status, read.attempt);
-        let is_expired = read.expiration <= now && found.expiration <= now;
+        let is_expired = read.expiration <= now && (found.expiration <= now || self.has(Bug::C1Update));
         let is_lapsed = read.expiration > now
             && found.lease + MARGIN < now
             && found.payload == read.payload
@@ -274,7 +274,7 @@ impl System {
                 *events |= Event::AppliedBefore.bit();
                 return Answer::Done { found: before };
             }
-            if !matches!(self.claim(state, message, &mut 0), Answer::Granted { .. }) {
+            if !matches!(self.claim(state, message, events), Answer::Granted { .. }) {
                 return Answer::Lost { current: before };
             }
         } else if self.world.is_ordered && !self.may_commit(state, message, now) {
@@ -375,7 +375,8 @@ pub(crate) fn position(key: Key) -> u8 {
     key + 1
 }
 
-fn refused(refusal: &Refusal, events: &mut u64) -> Answer {
+/// Returns the refusal of a claim.
+pub(crate) fn refused(refusal: &Refusal, events: &mut u64) -> Answer {
     let (answer, event) = match refusal {
         Refusal::Completed(record) => return Answer::Completed(from_library(record)),
         Refusal::Failed(record) => return Answer::Failed(from_library(record)),

@@ -4,6 +4,7 @@ use crate::{
     bugs::Bug,
     convert::at,
     state::{Answer, Phase, Record, Request, Settle, State, Status, Worker},
+    store::refused,
     system::{System, Verdict},
     world::{Event, Path},
 };
@@ -98,7 +99,7 @@ impl System {
 
     /// Acts on the record that blocks a claim of a batch.
     fn found(&self, state: &mut State, worker: usize, found: Option<Record>, events: &mut u64) {
-        use lambda_once::store::{Refusal, rules::Judgement};
+        use lambda_once::store::rules::Judgement;
         let Some(record) = found else { return self.repeat_insert(state, worker) };
         let message = self.message(state, worker, Request::Insert);
         let answer = match self.judge(&record, &message, self.own_time(state, worker)) {
@@ -114,11 +115,7 @@ impl System {
                 *events |= Event::OwnClaim.bit();
                 Answer::Granted { lease: 0, took_over: grant.took_over() && !self.has(Bug::C5History) }
             }
-            Judgement::Refused(Refusal::Completed(_)) => Answer::Completed(record),
-            Judgement::Refused(Refusal::Failed(_)) => Answer::Failed(record),
-            Judgement::Refused(Refusal::Abandoned { .. }) => Answer::Abandoned,
-            Judgement::Refused(Refusal::Mismatch(_)) => Answer::Mismatch,
-            Judgement::Refused(_) => Answer::InProgress,
+            Judgement::Refused(refusal) => refused(&refusal, events),
         };
         self.check_refusal(state, worker, &record, answer);
         self.claimed(state, worker, answer, events);

@@ -151,6 +151,21 @@ fn batches() -> Vec<World> {
             reaches: vec![Executed, TookOver, Changed, Renewed],
             ..quiet("batched-beside", "the same beside single claims, renewals and releases")
         },
+        World {
+            workers: vec![batched(AGAIN), batched(AHEAD)],
+            retention: (2, 1),
+            purges: true,
+            reaches: vec![Executed, Expired, Purged, Changed],
+            ..quiet("batched-expiry", "the same with records that expire and are deleted")
+        },
+        World {
+            policy: Policy::Refuse,
+            workers: vec![batched(AGAIN), batched(AHEAD)],
+            amendments: 1,
+            changes: vec![Change::Release, Change::Settle(true)],
+            reaches: vec![Executed, Abandoned, Released, SettledBy, Changed],
+            ..quiet("batched-operator", "the same with `Refuse` and an operator")
+        },
     ]
 }
 
@@ -191,6 +206,27 @@ fn transactions() -> Vec<World> {
             timeouts: 2,
             reaches: vec![Executed, Overtaken, Undecided, AppliedBefore],
             ..quiet("claimless", "a commit without a claim")
+        },
+        World {
+            clock: Clock::Store,
+            workers: vec![commits(WORKER), commits(AHEAD)],
+            timeouts: 1,
+            copies: 1,
+            reaches: vec![Executed, Replayed, TookOver, Undone, Committed],
+            ..quiet("transaction-server", "the same on a store whose clock decides, with doubled requests")
+        },
+        World {
+            workers: vec![claimless(AGAIN), commits(AHEAD)],
+            timeouts: 1,
+            reaches: vec![Executed, Replayed, Undone, Committed, Overtaken],
+            ..quiet("claimless-beside", "a commit without a claim beside one with a claim")
+        },
+        World {
+            workers: vec![claimless(AGAIN), Plan { key: 1, ..AGAIN }],
+            is_ordered: true,
+            timeouts: 1,
+            reaches: vec![Executed, InDoubt, InProgress],
+            ..quiet("order-claimless", "an older operation without a claim, a newer one with a claim")
         },
         World {
             workers: vec![commits(AGAIN), Plan { key: 1, ..AHEAD }],
@@ -357,6 +393,15 @@ fn operators() -> Vec<World> {
             changes: vec![Change::Settle(true)],
             reaches: vec![Executed, SettledBy, Overtaken],
             ..quiet("operator-overrun", "an operator settles an operation whose handler outlives its lease")
+        },
+        World {
+            policy: Policy::Refuse,
+            workers: [WORKER, AHEAD].map(|plan| Plan { path: Path::Transaction, ..plan }).to_vec(),
+            timeouts: 1,
+            amendments: 1,
+            changes: vec![Change::Forget, Change::Settle(true), Change::Release],
+            reaches: vec![Executed, Undone, Committed, Forgotten, SettledBy, Released],
+            ..quiet("operator-transaction", "an operator amends records beside commits")
         },
         World {
             workers: vec![AGAIN, AHEAD],
