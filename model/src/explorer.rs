@@ -228,6 +228,15 @@ mod tests {
     }
 
     #[test]
+    fn states_that_differ_little_have_different_hashes() {
+        let states = (0..1_u32 << 20).map(|bits| [0, 5, 10, 15].map(|shift| (bits >> shift) as u8 & 31));
+        let mut prints: Vec<u64> = states.map(|state| fingerprint(&state)).collect();
+        prints.sort_unstable();
+        prints.dedup();
+        assert_eq!(prints.len(), 1 << 20);
+    }
+
+    #[test]
     fn every_state_is_visited_once() {
         let explored = explore(&Counters { limit: 4 }, |_| true);
         assert_eq!((explored.states, explored.events, explored.is_complete), (25 + 25, 1, true));

@@ -155,13 +155,11 @@ impl System {
         if self.world.outlives {
             return;
         }
-        let is_live = |state: &State, worker: usize| {
-            state.workers[worker].phase.is_live()
-                && self.world.workers[worker].path != Path::Claimless
-                && (self.is_in_time(state, worker) || self.has(Bug::L7Stop) || self.has(Bug::C9Late))
-        };
+        // Without a bug, a worker is stopped when its lease ends.
+        let is_live =
+            |worker: usize| state.workers[worker].phase.is_live() && self.world.workers[worker].path != Path::Claimless;
         let live: Vec<Key> = (0..state.workers.len())
-            .filter(|&worker| is_live(state, worker))
+            .filter(|&worker| is_live(worker))
             .map(|worker| self.world.workers[worker].key)
             .collect();
         let is_shared = |(place, key): (usize, &Key)| live[..place].contains(key);
