@@ -187,6 +187,10 @@ impl System {
     /// Tells the caller the outcome, which ends the delivery.
     pub(crate) fn tell(&self, state: &mut State, worker: usize, (status, value): (Status, u8)) {
         let key = usize::from(self.world.workers[worker].key);
+        if state.workers[worker].ended != state.histories[key].ended {
+            // It is of a protection that has ended.
+            return self.acknowledge(state, worker);
+        }
         // A redacted result has no value.
         let differs =
             |(other, of_other): (Status, u8)| other != status || (value != 0 && of_other != 0 && of_other != value);

@@ -168,6 +168,8 @@ pub(crate) struct Worker {
     pub(crate) has_effect: bool,
     /// Whether its claim was sent more than once.
     pub(crate) in_doubt: bool,
+    /// The protections of its key that had ended when it claimed.
+    pub(crate) ended: u8,
     /// Whether its claim has tried to replace a record, which it does once.
     pub(crate) has_tried: bool,
     pub(crate) deliveries: u8,
@@ -213,6 +215,15 @@ pub(crate) struct History {
     pub(crate) told: Option<(Status, u8)>,
     /// The run that was told that nothing of it was committed.
     pub(crate) undone: Owner,
+    /// The number of protections that have ended.
+    pub(crate) ended: u8,
+}
+
+impl History {
+    /// The protection ends, because the record has expired or an operator forgets it.
+    pub(crate) fn end(&mut self) {
+        *self = Self { ended: self.ended + 1, ..Self::default() };
+    }
 }
 
 /// A state of a world.

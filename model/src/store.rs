@@ -106,7 +106,7 @@ impl System {
             if let Some(before) = before {
                 if before.expiration <= now {
                     *events |= Event::Expired.bit();
-                    state.histories[usize::from(message.key)] = Default::default();
+                    state.histories[usize::from(message.key)].end();
                 }
                 if before.released > 0 && before.released == before.attempt {
                     *events |= Event::Released.bit();
@@ -333,7 +333,7 @@ impl System {
             Applied::Delete => {
                 state.records[key] = None;
                 if before.status != Status::Completed {
-                    *history = Default::default();
+                    history.end();
                 }
                 *events |= Event::Forgotten.bit();
             }
@@ -360,7 +360,7 @@ impl System {
     /// Deletes an expired record, as TTL or a purge does.
     pub(crate) fn purge(&self, state: &mut State, key: usize) {
         if state.records[key].take().is_some_and(|record| record.expiration <= state.now) {
-            state.histories[key] = Default::default();
+            state.histories[key].end();
         }
     }
 

@@ -277,6 +277,7 @@ impl Worker {
         took_over: false,
         has_effect: false,
         in_doubt: false,
+        ended: 0,
         has_tried: false,
         deliveries: 0,
         renewals: 0,

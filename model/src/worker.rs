@@ -20,6 +20,7 @@ impl System {
             owner: number + plan.deliveries - deliveries,
             lease: now + self.world.lease,
             has_effect: self.has(Bug::C7ProbeFirst) && state.histories[usize::from(plan.key)].effects > 0,
+            ended: state.histories[usize::from(plan.key)].ended,
             deliveries,
             renewals: plan.renewals,
             ..Worker::IDLE
@@ -86,6 +87,7 @@ impl System {
         let is_late = !self.is_in_time(state, worker);
         let is_dropped = state.workers[worker].phase == Phase::Dropped;
         state.workers[worker].took_over = took_over;
+        state.workers[worker].ended = state.histories[usize::from(self.world.workers[worker].key)].ended;
         if (is_late && !self.has(Bug::C9Late)) || is_dropped {
             *events |= if is_late { Event::LateGrant.bit() } else { Event::Dropped.bit() };
             let release = Request::Settle(self.release(took_over));
