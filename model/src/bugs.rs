@@ -62,17 +62,20 @@ bugs! {
     S1Owner "S1" "an outcome is recorded whatever the owner" ["rerun"];
     S1Status "S1" "an outcome is recorded whatever the status" ["rerun"];
     S1Creates "S1" "a completion creates a record" ["expiry"];
-    S2Outcome "S2" "a repeated completion has lost its lease" ["rerun"] "the record that it finds has its own outcome, which S8 reports";
+    S2Outcome "S2" "a repeated completion has lost its lease" ["rerun"]
+        "the record that it finds has its own outcome, which S8 reports";
     S2Hides "S2" "a release does not return the record that it found" ["transaction"];
     S3Release "S3" "a release deletes the record of another owner" ["errors"];
     S4Release "S4" "a success that could not be recorded is released" ["rerun"];
     S8OwnRun "S8" "a run that lost its lease reports its own result" ["overrun"];
     S8Payload "S8" "a run that lost its lease reports the outcome of another payload" ["overrun-payloads"];
     S9Delete "S9" "a claim that took over is deleted, by engine and store" ["rerun"];
-    S9Engine "S9" "the engine alone deletes a claim that took over" ["errors"] "the store refuses it, because the record shows the takeover";
+    S9Engine "S9" "the engine alone deletes a claim that took over" ["errors"]
+        "the store refuses it, because the record shows the takeover";
     S9Late "S9" "a late release deletes a claim that took over" ["server-late"];
     S9PassOn "S9" "a hand-back does not pass an operator's release on" ["operator-release"];
     S9Owner "S9" "a hand-back keeps the token of the claim" ["transaction"];
+    L1Early "L1" "the lease ends before its holder must have stopped" ["rerun"];
     L3Margin "L3" "the margin is not added" ["rerun"];
     L4Lease "L4" "a claim may expire before its lease" ["expiry"];
     L4Round "L4" "the expiration is rounded down" ["expiry"];
@@ -80,7 +83,8 @@ bugs! {
     L5Lowers "L5" "a renewal may lower the lease" ["renewals"];
     L5Revives "L5" "a renewal revives a lapsed claim" ["renewals-server"];
     L5Arrival "L5" "the stop point counts from the answer to a renewal" ["renewals"];
-    L5Lost "L5" "a run goes on although its lease is lost" ["renewals", "renewals-server"] "its stop point ends it before another may claim";
+    L5Lost "L5" "a run goes on although its lease is lost" ["renewals", "renewals-server"]
+        "its stop point ends it before another may claim";
     L7Stop "L7" "a handler runs beyond its stop point" ["rerun"];
     L7Drop "L7" "a dropped handler's claim is released" ["cancel"];
     L7Claim "L7" "a dropped request leaves its claim" ["cancel-refuse"];
@@ -97,9 +101,11 @@ bugs! {
     G3Newest "G3" "a completion does not raise the newest position" ["order"];
     G3Lowers "G3" "a completion may lower the newest position" ["doubt-late"];
     G3Frees "G3" "a settle frees the entity whatever the owner" ["order"];
-    G3Renewal "G3" "a renewal does not need the entity" ["order-renewals"] "the lease of the entity is that of the record, so a holder that lost it has stopped";
+    G3Renewal "G3" "a renewal does not need the entity" ["order-renewals"]
+        "the lease of the entity is that of the record, so a holder that lost it has stopped";
     G3Commit "G3" "a commit does not need the entity" ["order-transaction"];
-    G1Commit "G1" "a commit does not compare the newest position" ["order-transaction"] "it needs the entity, which a newer claim has taken";
+    G1Commit "G1" "a commit does not compare the newest position" ["order-transaction"]
+        "it needs the entity, which a newer claim has taken";
     G4Claim "G4" "a claim does not keep the mark" ["order"];
     G4Settle "G4" "a settle does not keep the mark" ["order"];
     O1AsRead "O1" "an amendment does not compare the record that was read" ["operator"];
@@ -113,6 +119,7 @@ bugs! {
     O7Later "O7" "a release holds for later claims" ["operator-release"];
     TransactionRead "release decides" "a read decides about a commit without an answer" ["transaction"];
     TransactionComplete "release decides" "a completion is repeated without its transaction" ["transaction"];
+    TransactionError "release decides" "a definite error after a timeout is believed" ["transaction"];
     B8Transaction "B8" "an undecided commit is acknowledged" ["transaction"];
     B8Order "B8" "an unrecorded success in an order is acknowledged" ["order"];
 }

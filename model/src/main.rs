@@ -1,8 +1,8 @@
 //! The model of the protocol: small worlds of workers, a store and faults, in which every promise is checked in every
 //! state, and planted bugs, which some world must detect.
 //!
-//! `model` explores all worlds and plants all bugs. `model --trace C5` prints the shortest trace to a broken promise for
-//! each bug against a rule. `model --write` updates the tables in docs/internals/model.md. `model --deep` explores
+//! `model` explores all worlds and plants all bugs. `model --trace C5` prints the shortest trace to a broken promise
+//! for each bug against a rule. `model --write` updates the tables in docs/internals/model.md. `model --deep` explores
 //! larger worlds, for `--minutes` or until all are explored, and goes on where it was stopped. Names of worlds select
 //! some.
 

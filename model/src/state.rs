@@ -146,6 +146,8 @@ pub(crate) enum Answer {
     Superseded,
     /// The record of a `Select` or a `Read`.
     Found(Option<Record>),
+    /// A definite error: this request was not applied.
+    Error,
     /// An `Insert` met a record, or an `Update` did not find its record as it was.
     Refused,
     Done {

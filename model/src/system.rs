@@ -7,11 +7,11 @@ use crate::{
     convert::duration,
     explorer::Model,
     state::{
-        BEGIN, Change, History, Key, MOST, Mark, Message, NOBODY, Phase, Record, Request, Settle, State, Status, Time,
-        Worker,
+        Answer, BEGIN, Change, History, Key, MOST, Mark, Message, NOBODY, Phase, Record, Request, Settle, State,
+        Status, Time, Worker,
     },
     store::{has_lapsed, position},
-    world::{Event, Path, Policy, World},
+    world::{Event, Path, Plan, Policy, World},
 };
 
 /// A world, and the bug that is planted in it, if any.
@@ -60,6 +60,8 @@ pub(crate) enum Fate {
     Arrives,
     IsLate,
     IsLost,
+    /// It is a definite error, and nothing was applied.
+    IsError,
     /// It arrives, and a copy of the request arrives later.
     IsRepeated,
 }
@@ -85,7 +87,8 @@ impl System {
 
     /// Returns whether a worker may still act under its claim.
     pub(crate) fn is_in_time(&self, state: &State, worker: usize) -> bool {
-        self.own_time(state, worker) <= state.workers[worker].lease
+        let stop = state.workers[worker].lease + u8::from(self.has(Bug::L1Early));
+        self.own_time(state, worker) <= stop
     }
 
     pub(crate) fn order(&self, key: Key) -> Option<Order> {
@@ -291,7 +294,7 @@ impl Model for System {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State> {
-        let worker = |plan: &crate::world::Plan| Worker { deliveries: plan.deliveries, ..Worker::IDLE };
+        let worker = |plan: &Plan| Worker { deliveries: plan.deliveries, ..Worker::IDLE };
         let mut state = State {
             now: BEGIN,
             records: [None; MOST],
@@ -359,6 +362,9 @@ impl Model for System {
             if is_awaited && is_write && state.timeouts > 0 {
                 arrive(Fate::IsLost);
             }
+            if is_awaited && state.timeouts > 0 && matches!(message.request, Request::Commit { claims: false }) {
+                arrive(Fate::IsError);
+            }
             if is_awaited && state.late_answers > 0 {
                 arrive(Fate::IsLate);
             }
@@ -422,7 +428,7 @@ impl System {
         } else {
             state.network.remove(place);
         }
-        let answer = self.apply(state, &message, events);
+        let answer = if fate == Fate::IsError { Answer::Error } else { self.apply(state, &message, events) };
         let waits = |worker: &Worker| worker.awaits == Some(message) && worker.answer.is_none();
         let Some(worker) = state.workers.iter().position(waits) else { return };
         match fate {
@@ -431,7 +437,10 @@ impl System {
                 state.late_answers -= 1;
                 state.workers[worker].answer = Some(answer);
             }
-            Fate::Arrives | Fate::IsRepeated => {
+            Fate::Arrives | Fate::IsRepeated | Fate::IsError => {
+                if fate == Fate::IsError {
+                    state.timeouts -= 1;
+                }
                 state.workers[worker].answer = Some(answer);
                 self.receive(state, worker, events);
             }

@@ -45,6 +45,7 @@ fn action(state: &State, step: &Step) -> String {
                 Fate::Arrives => "",
                 Fate::IsLate => ", its answer is late",
                 Fate::IsLost => ", its answer is lost",
+                Fate::IsError => ", and fails",
                 Fate::IsRepeated => ", and a copy of it stays on its way",
             };
             format!("{} arrives{fate}", request(&state.network[place]))

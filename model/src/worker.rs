@@ -297,7 +297,10 @@ impl System {
                 self.tell_committed(state, worker, (Status::Completed, owner));
             }
             Answer::Lost { current } => self.lose(state, worker, current, events),
-            _ => self.stop(state, worker),
+            Answer::Error if self.has(Bug::TransactionError) => self.undone(state, worker, events),
+            // An earlier request may still be applied.
+            Answer::Error if self.is_in_time(state, worker) => self.decide(state, worker),
+            _ => self.undecided(state, worker, events),
         }
     }
 
@@ -331,12 +334,16 @@ impl System {
             }
             // A late copy of the claim has taken over, so the commit may still arrive.
             Answer::Lost { current: Some(record) } if record.owner == owner => self.undecided(state, worker, events),
-            _ => {
-                *events |= Event::Undone.bit();
-                state.histories[usize::from(self.world.workers[worker].key)].undone = owner;
-                self.stop(state, worker);
-            }
+            _ => self.undone(state, worker, events),
         }
+    }
+
+    /// Reports that nothing was committed.
+    fn undone(&self, state: &mut State, worker: usize, events: &mut u64) {
+        *events |= Event::Undone.bit();
+        let owner = state.workers[worker].owner;
+        state.histories[usize::from(self.world.workers[worker].key)].undone = owner;
+        self.stop(state, worker);
     }
 
     fn undecided(&self, state: &mut State, worker: usize, events: &mut u64) {
