@@ -87,8 +87,7 @@ impl System {
 
     /// Returns whether a worker may still act under its claim.
     pub(crate) fn is_in_time(&self, state: &State, worker: usize) -> bool {
-        let stop = state.workers[worker].lease + u8::from(self.has(Bug::L1Early));
-        self.own_time(state, worker) <= stop
+        self.own_time(state, worker) <= state.workers[worker].lease
     }
 
     pub(crate) fn order(&self, key: Key) -> Option<Order> {
@@ -104,7 +103,8 @@ impl System {
             if self.is_in_time(state, worker) {
                 continue;
             }
-            let outlives = self.world.outlives || self.has(Bug::L7Stop);
+            let is_early = self.has(Bug::L1Early) && self.own_time(state, worker) == state.workers[worker].lease + 1;
+            let outlives = self.world.outlives || self.has(Bug::L7Stop) || is_early;
             match state.workers[worker].phase {
                 Phase::Probing | Phase::Running if !outlives => self.stop(state, worker),
                 Phase::Settling(_) if !outlives => self.unsettled(state, worker, events),
