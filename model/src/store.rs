@@ -359,14 +359,15 @@ impl System {
 
     /// Deletes an expired record, as TTL or a purge does.
     pub(crate) fn purge(&self, state: &mut State, key: usize) {
-        if state.records[key].take().is_some_and(|record| record.expiration <= state.now) {
-            state.histories[key].end();
-        }
+        state.records[key] = None;
+        state.histories[key].end();
     }
 
-    /// Returns whether a record may be deleted as expired.
+    /// Returns whether a record may be deleted as expired, by a clock that is ahead by the margin if senders' clocks
+    /// decide.
     pub(crate) fn may_purge(&self, state: &State, key: usize) -> bool {
-        state.records[key].is_some_and(|record| record.expiration <= state.now)
+        let ahead = if self.world.clock == Clock::Sender { MARGIN } else { 0 };
+        state.records[key].is_some_and(|record| record.expiration <= state.now + ahead)
     }
 }
 
