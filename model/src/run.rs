@@ -114,7 +114,7 @@ pub(crate) fn all(names: &[String], writes: bool) -> bool {
     });
     let mut passes = true;
     for OfWorld { world, states, fault } in &of_worlds {
-        println!("{:18}{states:9} states  {}", world.name, world.about);
+        println!("{:22}{states:9} states  {}", world.name, world.about);
         if let Some(fault) = fault {
             passes = false;
             println!("{fault}");

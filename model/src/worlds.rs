@@ -412,5 +412,15 @@ fn operators() -> Vec<World> {
             reaches: vec![SettledBy, Superseded, InDoubt],
             ..quiet("operator-order", "an operator settles an operation in doubt")
         },
+        World {
+            policy: Policy::Refuse,
+            workers: vec![AGAIN, Plan { key: 1, ..AHEAD }],
+            is_ordered: true,
+            crashes: 1,
+            amendments: 1,
+            changes: vec![Change::Forget, Change::Settle(true), Change::Release],
+            reaches: vec![Executed, Superseded, InDoubt, Abandoned, Forgotten, SettledBy, Released],
+            ..quiet("operator-order-refuse", "an operator amends records in an order under `Refuse`")
+        },
     ]
 }
