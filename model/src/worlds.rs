@@ -414,7 +414,7 @@ fn operators() -> Vec<World> {
         },
         World {
             policy: Policy::Refuse,
-            workers: vec![AGAIN, Plan { key: 1, ..AHEAD }],
+            workers: vec![AGAIN, Plan { key: 1, ..WORKER }],
             is_ordered: true,
             crashes: 1,
             amendments: 1,
