@@ -1,7 +1,9 @@
 //! The promises of the protocol, checked at each step that could break one.
 
 use crate::{
-    state::{Answer, Change, History, Key, Message, Owner, Phase, Record, Request, Settle, State, Status, Time},
+    state::{
+        Answer, Change, History, Key, Message, Owner, Phase, Record, Request, Settle, State, Status, Time, Worker,
+    },
     store::{MARGIN, has_lapsed, position},
     system::System,
     world::{Clock, Policy},
@@ -31,6 +33,10 @@ impl System {
             let history = &mut state.histories[usize::from(message.key)];
             if history.undone == message.owner {
                 history.undone = 0;
+            }
+            let decides = |worker: &&mut Worker| worker.owner == message.owner && worker.phase == Phase::Deciding;
+            if let Some(worker) = state.workers.iter_mut().find(decides).filter(|_| after != before) {
+                worker.in_doubt = true;
             }
         }
         if message.request == Request::Claim

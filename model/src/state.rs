@@ -168,7 +168,7 @@ pub(crate) struct Worker {
     pub(crate) lease: Time,
     pub(crate) took_over: bool,
     pub(crate) has_effect: bool,
-    /// Whether its claim was sent more than once.
+    /// Whether its claim was sent more than once, or a late copy of it came after the release that decides.
     pub(crate) in_doubt: bool,
     /// The protections of its key that had ended when it claimed.
     pub(crate) ended: u8,

@@ -86,7 +86,7 @@ impl System {
     fn granted(&self, state: &mut State, worker: usize, took_over: bool, events: &mut u64) {
         let is_late = !self.is_in_time(state, worker);
         let is_dropped = state.workers[worker].phase == Phase::Dropped;
-        state.workers[worker].took_over = took_over;
+        (state.workers[worker].took_over, state.workers[worker].in_doubt) = (took_over, false);
         state.workers[worker].ended = state.histories[usize::from(self.world.workers[worker].key)].ended;
         if (is_late && !self.has(Bug::C9Late)) || is_dropped {
             *events |= if is_late { Event::LateGrant.bit() } else { Event::Dropped.bit() };
@@ -341,8 +341,10 @@ impl System {
     /// Reports that nothing was committed.
     fn undone(&self, state: &mut State, worker: usize, events: &mut u64) {
         *events |= Event::Undone.bit();
-        let owner = state.workers[worker].owner;
-        state.histories[usize::from(self.world.workers[worker].key)].undone = owner;
+        let Worker { owner, in_doubt, .. } = state.workers[worker];
+        if !in_doubt {
+            state.histories[usize::from(self.world.workers[worker].key)].undone = owner;
+        }
         self.stop(state, worker);
     }
 
