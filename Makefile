@@ -22,6 +22,8 @@ TEST_SERVERS ?=
 PLANTS ?=
 # For `make sim`: options of the program, such as `--seed`, `--steps` and `--bug` (`--help` lists them).
 SIM_ARGS ?=
+# For `make model`: worlds, `--trace` with rules, or `--write`. For `make model-deep`: worlds, or `--minutes` with a number.
+MODEL_ARGS ?=
 # For `make nightly`: some of its parts, or `--list`.
 NIGHTLY_ARGS ?=
 # For `make instructions`: `--write` updates the baseline.
@@ -37,7 +39,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help require demo watch build test test-all test-servers stress sim plants nightly powertools clients concurrent browser e2e e2e-aws
+.PHONY: help require demo watch build test test-all test-servers stress sim plants model model-deep nightly powertools clients concurrent browser e2e e2e-aws
 .PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories durable tutorial book bench instructions sizes clean
 
 help: ## Lists the targets
@@ -82,6 +84,14 @@ sim: require ## Simulates the whole engine with every fault, for 60 seconds (SIM
 plants: require ## Runs the mutation tests: bugs against each rule, with the plan or the test that detects each (PLANTS)
 	@PROPERTY_WRITE_PLANS=1 cargo test --quiet --workspace --all-features --test property every_planted_bug
 	@$(PYTHON) -m tools.servers.run_with -- $(PYTHON) -m tools.tests.plants $(PLANTS)
+
+model: require ## Explores the protocol's model, with and without bugs against each rule (MODEL_ARGS)
+	@cargo build --quiet --profile measure -p lambda-once-model
+	@$(TARGET)/measure/model $(MODEL_ARGS)
+
+model-deep: require ## Explores larger worlds of the model for hours, and resumes where it was stopped (MODEL_ARGS)
+	@cargo build --quiet --profile measure -p lambda-once-model
+	@$(TARGET)/measure/model --deep $(MODEL_ARGS)
 
 nightly: require ## Runs the checks that CI omits, in parts that can be resumed (NIGHTLY_ARGS)
 	@$(PYTHON) -m tools.tests.nightly $(NIGHTLY_ARGS)

@@ -34,6 +34,7 @@ PARTS = {
     "bugs-2": (plants("2/4"), "second quarter"),
     "bugs-3": (plants("3/4"), "third quarter"),
     "bugs-4": (plants("4/4"), "fourth quarter"),
+    "model": (["make", "model-deep", "MODEL_ARGS=--minutes 30"], "larger worlds of the protocol's model, for half an hour"),
     "instructions": (["make", "instructions"], "instruction counts of the hot paths"),
     "sizes": (["make", "sizes"], "sizes of functions in the release profile"),
     "build": (["make", "build"], "sam build for the architecture in samconfig.toml"),

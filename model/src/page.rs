@@ -1,0 +1,129 @@
+//! The tables of docs/internals/model.md.
+
+use std::fs;
+
+use crate::run::{Detected, OfBug, OfWorld};
+
+/// From the root of the repository.
+const PAGE: &str = "docs/internals/model.md";
+
+const OF_WORLDS: &str = "| world | contents | states |";
+const OF_BUGS: &str = "| rule | mutation | detected in | broken promise | steps | states |";
+
+/// Returns the length of a trace.
+pub(crate) fn steps(detected: &Detected) -> String {
+    detected.steps.map_or("explored to its end".to_owned(), |steps| format!("{steps} steps"))
+}
+
+fn world_row(of: &OfWorld) -> String {
+    format!("| {} | {} | {} |", of.world.name, of.world.about, grouped(of.states))
+}
+
+fn bug_row(of: &OfBug) -> String {
+    let (rule, what) = (of.planted.rule, of.planted.what);
+    match &of.detected {
+        Some(found) => {
+            let steps = found.steps.map_or(String::new(), |steps| steps.to_string());
+            format!("| {rule} | {what} | {} | {} | {steps} | {} |", found.world, found.promise, grouped(found.states))
+        }
+        None => format!("| {rule} | {what} | none | {} | | |", of.planted.harmless.unwrap_or_default()),
+    }
+}
+
+/// Returns a number with commas between its thousands.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let comma = |place: usize| if place > 0 && (digits.len() - place).is_multiple_of(3) { "," } else { "" };
+    digits.chars().enumerate().map(|(place, digit)| format!("{}{digit}", comma(place))).collect()
+}
+
+/// Replaces the rows of the table with this header. Returns `None` without such a table.
+fn replaced(page: &str, header: &str, rows: &[String]) -> Option<String> {
+    let begin = page.find(header)?;
+    let end = begin + page[begin..].find("\n\n").unwrap_or(page.len() - begin);
+    let line = format!("|{}", "---|".repeat(header.matches('|').count() - 1));
+    let table = [&[header.to_owned(), line], rows].concat().join("\n");
+    Some(format!("{}{table}{}", &page[..begin], page[end..].trim_end_matches('\n').to_owned() + "\n"))
+}
+
+/// Returns the words of a table's rows, without numbers.
+fn words<'p>(page: &'p str, header: &str, columns: usize) -> Vec<Vec<&'p str>> {
+    let rows = page.split_once(header).map_or("", |(_, rest)| rest);
+    let rows = rows.lines().skip(2).take_while(|line| line.starts_with('|'));
+    rows.map(|row| row.split('|').skip(1).take(columns).map(str::trim).collect()).collect()
+}
+
+/// Compares the page's tables with what was found, apart from numbers, or updates them. Returns whether they are equal.
+pub(crate) fn compare(of_worlds: &[OfWorld], of_bugs: &[OfBug], writes: bool) -> bool {
+    let Ok(page) = fs::read_to_string(PAGE) else {
+        eprintln!("{PAGE}: cannot be read; run this from the root of the repository");
+        return false;
+    };
+    let worlds: Vec<String> = of_worlds.iter().map(world_row).collect();
+    let bugs: Vec<String> = of_bugs.iter().map(bug_row).collect();
+    let updated = replaced(&page, OF_WORLDS, &worlds).and_then(|page| replaced(&page, OF_BUGS, &bugs));
+    let Some(updated) = updated else {
+        eprintln!("{PAGE}: has no tables of worlds and mutations");
+        return false;
+    };
+    if writes {
+        return fs::write(PAGE, updated).is_ok();
+    }
+    let is_equal = [(OF_WORLDS, 2), (OF_BUGS, 4)]
+        .iter()
+        .all(|(header, columns)| words(&page, header, *columns) == words(&updated, header, *columns));
+    if !is_equal {
+        eprintln!("{PAGE}: its tables differ; update them by `make model MODEL_ARGS=--write`");
+    }
+    is_equal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{bugs::BUGS, worlds::worlds};
+
+    fn page() -> String {
+        fs::read_to_string(format!("../{PAGE}")).expect("the page")
+    }
+
+    #[test]
+    fn the_page_lists_each_world() {
+        let worlds: Vec<_> = worlds().iter().map(|world| vec![world.name, world.about]).collect();
+        assert_eq!(words(&page(), OF_WORLDS, 2), worlds);
+    }
+
+    #[test]
+    fn the_page_lists_each_bug_and_a_world_that_may_detect_it() {
+        let page = page();
+        let rows = words(&page, OF_BUGS, 4);
+        assert_eq!(rows.len(), BUGS.len());
+        for (row, planted) in rows.iter().zip(BUGS) {
+            assert_eq!(row[..2], [planted.rule, planted.what]);
+            match planted.harmless {
+                Some(why) => assert_eq!(row[2..], ["none", why]),
+                None => assert!(planted.worlds.contains(&row[2]), "{row:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_worlds_of_a_bug_exist() {
+        let worlds: Vec<_> = worlds().iter().map(|world| world.name).collect();
+        for planted in BUGS {
+            assert!(
+                !planted.worlds.is_empty() && planted.worlds.iter().all(|name| worlds.contains(name)),
+                "{planted:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_table_is_replaced_between_its_header_and_the_next_empty_line() {
+        let page = format!("a\n\n{OF_WORLDS}\n|---|---|---|\n| old | | 1 |\n\nb\n");
+        let new = replaced(&page, OF_WORLDS, &["| new | | 1,000 |".to_owned()]).expect("a table");
+        assert_eq!(new, format!("a\n\n{OF_WORLDS}\n|---|---|---|\n| new | | 1,000 |\n\nb\n"));
+        assert_eq!(words(&new, OF_WORLDS, 2), [["new", ""]]);
+        assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+}

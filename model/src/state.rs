@@ -1,0 +1,265 @@
+//! The state of a world: a store, requests on their way, workers, an operator, and what has happened so far.
+
+use lambda_once::record::Status as LibraryStatus;
+
+/// A time, in units of which the skew margin is one. The model begins at [`BEGIN`].
+pub(crate) type Time = u8;
+
+/// The begin of each world. Skewed clocks show an earlier or a later time.
+pub(crate) const BEGIN: Time = 2;
+
+/// The number of a claim's token. Each delivery has its own.
+pub(crate) type Owner = u8;
+
+/// The number of a key, and with an order the position of its operation before the first.
+pub(crate) type Key = u8;
+
+/// The token of no claim.
+pub(crate) const NOBODY: Owner = 0;
+
+/// The result that an operator records.
+pub(crate) const BY_OPERATOR: u8 = 99;
+
+/// The most keys and workers of a world.
+pub(crate) const MOST: usize = 3;
+
+/// The record of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Record {
+    pub(crate) status: Status,
+    pub(crate) owner: Owner,
+    pub(crate) attempt: u8,
+    pub(crate) prior: Option<Status>,
+    pub(crate) lease: Time,
+    pub(crate) expiration: Time,
+    pub(crate) payload: u8,
+    /// The number of the run that made the result, or 0 for none.
+    pub(crate) value: u8,
+    pub(crate) released: u8,
+}
+
+/// The status of a record, like the library's, but with an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Status {
+    InProgress,
+    Completed,
+    Failed,
+}
+
+impl From<LibraryStatus> for Status {
+    fn from(status: LibraryStatus) -> Self {
+        match status {
+            LibraryStatus::InProgress => Self::InProgress,
+            LibraryStatus::Completed => Self::Completed,
+            LibraryStatus::Failed => Self::Failed,
+        }
+    }
+}
+
+impl From<Status> for LibraryStatus {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::InProgress => Self::InProgress,
+            Status::Completed => Self::Completed,
+            Status::Failed => Self::Failed,
+        }
+    }
+}
+
+/// The mark of the entity.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Mark {
+    pub(crate) newest: Option<u8>,
+    pub(crate) holder: Option<Holder>,
+    /// Each with its key, or `None` for several, and its position.
+    pub(crate) doubt: Vec<(Option<Key>, u8)>,
+    pub(crate) expiration: Time,
+}
+
+/// The claim that holds the entity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Holder {
+    pub(crate) owner: Owner,
+    pub(crate) key: Key,
+    pub(crate) sequence: u8,
+    pub(crate) lease: Time,
+}
+
+/// A request on its way to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Message {
+    pub(crate) request: Request,
+    pub(crate) owner: Owner,
+    pub(crate) key: Key,
+    pub(crate) payload: u8,
+    /// The time at which it was sent, by the sender's clock.
+    pub(crate) sent: Time,
+    /// The lease that it asks for, by the sender's clock.
+    pub(crate) lease: Time,
+}
+
+/// The contents of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Request {
+    Claim,
+    Insert,
+    Select,
+    Update { read: Record },
+    Read,
+    Settle(Settle),
+    Commit { claims: bool },
+    Amend { change: Change, read: Record },
+}
+
+/// The settle of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Settle {
+    Complete { value: u8 },
+    Fail,
+    Release,
+    HandBack,
+    Renew,
+}
+
+/// The change that an operator makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Change {
+    Forget,
+    /// Whether it took effect.
+    Settle(bool),
+    Release,
+    Redact,
+}
+
+/// The store's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Answer {
+    Granted {
+        lease: Time,
+        took_over: bool,
+    },
+    Completed(Record),
+    Failed(Record),
+    InProgress,
+    Abandoned,
+    Mismatch,
+    Superseded,
+    /// The record of a `Select` or a `Read`.
+    Found(Option<Record>),
+    /// A definite error: this request was not applied.
+    Error,
+    /// An `Insert` met a record, or an `Update` did not find its record as it was.
+    Refused,
+    Done {
+        found: Option<Record>,
+    },
+    Renewed,
+    Lost {
+        current: Option<Record>,
+    },
+}
+
+/// A worker, which takes one delivery after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Worker {
+    pub(crate) phase: Phase,
+    pub(crate) owner: Owner,
+    /// The end of its lease, by its own clock. It acts until then.
+    pub(crate) lease: Time,
+    pub(crate) took_over: bool,
+    pub(crate) has_effect: bool,
+    /// Whether its claim was sent more than once, or a late copy of it came after the release that decides.
+    pub(crate) in_doubt: bool,
+    /// The protections of its key that had ended when it claimed.
+    pub(crate) ended: u8,
+    /// Whether its claim has tried to replace a record, which it does once.
+    pub(crate) has_tried: bool,
+    pub(crate) deliveries: u8,
+    pub(crate) renewals: u8,
+    pub(crate) awaits: Option<Message>,
+    pub(crate) answer: Option<Answer>,
+}
+
+/// The step of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Phase {
+    Idle,
+    Claiming,
+    /// The same, of a request whose client has gone.
+    Dropped,
+    /// Looks for a claim that may have been granted, to release it.
+    Withdrawing,
+    Probing,
+    Running,
+    Settling(Settle),
+    Committing,
+    /// Sends the release that decides about a commit.
+    Deciding,
+}
+
+impl Phase {
+    /// Returns whether the worker runs under its claim.
+    pub(crate) fn is_live(self) -> bool {
+        matches!(self, Self::Probing | Self::Running)
+    }
+}
+
+/// What has happened to a key since its protection began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct History {
+    pub(crate) effects: u8,
+    /// The run of the first effect.
+    pub(crate) first: Owner,
+    pub(crate) payload: u8,
+    /// The effects that an operator has allowed beyond the first.
+    pub(crate) permits: u8,
+    /// The outcome that a caller was told.
+    pub(crate) told: Option<(Status, u8)>,
+    /// The run that was told that nothing of it was committed.
+    pub(crate) undone: Owner,
+    /// The number of protections that have ended.
+    pub(crate) ended: u8,
+}
+
+impl History {
+    /// The protection ends, because the record has expired or an operator forgets it.
+    pub(crate) fn end(&mut self) {
+        *self = Self { ended: self.ended + 1, ..Self::default() };
+    }
+}
+
+/// A state of a world.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    pub(crate) now: Time,
+    pub(crate) records: [Option<Record>; MOST],
+    pub(crate) mark: Option<Mark>,
+    pub(crate) workers: Vec<Worker>,
+    /// Sorted.
+    pub(crate) network: Vec<Message>,
+    pub(crate) histories: [History; MOST],
+    /// The greatest position of an effect on the entity.
+    pub(crate) newest_effect: u8,
+    /// The time until which the mark keeps it.
+    pub(crate) newest_until: Time,
+    pub(crate) crashes: u8,
+    pub(crate) timeouts: u8,
+    pub(crate) late_answers: u8,
+    pub(crate) copies: u8,
+    pub(crate) amendments: u8,
+    /// The record that the operator has read.
+    pub(crate) read: Option<(Key, Record)>,
+    pub(crate) breach: Option<&'static str>,
+}
+
+impl State {
+    pub(crate) fn send(&mut self, message: Message) {
+        let place = self.network.partition_point(|other| *other <= message);
+        self.network.insert(place, message);
+    }
+
+    /// Notes the first promise that a step breaks.
+    pub(crate) fn broken(&mut self, promise: &'static str) {
+        self.breach.get_or_insert(promise);
+    }
+}
