@@ -11,12 +11,23 @@ pub(crate) struct Function {
     pub(crate) role: String,
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) mappings: Vec<Mapping>,
+    pub(crate) unread: Vec<Unread>,
+}
+
+/// Something of a function that could not be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Unread {
+    pub(crate) what: String,
+    /// The error.
+    pub(crate) why: String,
 }
 
 /// An event source mapping.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mapping {
     pub(crate) uuid: String,
+    /// Whether it invokes the function.
+    pub(crate) is_enabled: bool,
     pub(crate) source: Source,
     pub(crate) batch_size: u32,
     pub(crate) window: Duration,
@@ -27,6 +38,13 @@ pub(crate) struct Mapping {
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Source {
     Queue(Queue),
+    /// A queue that does not exist, by its ARN.
+    MissingQueue(String),
+    UnreadQueue {
+        arn: String,
+        /// The error.
+        why: String,
+    },
     /// Kinesis or DynamoDB Streams, by its ARN.
     Stream(String),
     /// A source without rules, by its ARN.

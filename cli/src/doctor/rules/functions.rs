@@ -49,7 +49,10 @@ pub(crate) fn function(function: &Function, stated: &Stated, report: &mut Report
     }
     // arn:aws:lambda:REGION:ACCOUNT:function:NAME
     let is_qualified = function.arn.split(':').count() > UNQUALIFIED_PARTS;
-    if function.mappings.is_empty() && !is_qualified {
+    for unread in &function.unread {
+        report.skip(&resource, &unread.what, &unread.why);
+    }
+    if function.mappings.is_empty() && function.unread.is_empty() && !is_qualified {
         report.skip(
             &resource,
             "event source mappings",
@@ -63,8 +66,15 @@ pub(crate) fn function(function: &Function, stated: &Stated, report: &mut Report
 
 fn check_mapping(function: &Function, mapping: &Mapping, stated: &Stated, report: &mut Report) {
     let resource = format!("function {}, event source mapping {}", function.name, mapping.uuid);
-    let is_known = !matches!(mapping.source, Source::Other);
-    if !is_known {
+    if !mapping.is_enabled {
+        report.skip(
+            &resource,
+            "the event source mapping",
+            "it is disabled, so that its source does not invoke the function",
+        );
+        return;
+    }
+    if matches!(mapping.source, Source::Other) {
         report.skip(&resource, "the event source mapping", "only SQS, Kinesis and DynamoDB Streams have rules");
         return;
     }
@@ -84,6 +94,14 @@ fn check_mapping(function: &Function, mapping: &Mapping, stated: &Stated, report
     }
     match &mapping.source {
         Source::Queue(queue) => queues::queue(function, mapping, queue, stated, report),
+        Source::MissingQueue(arn) => report.find(
+            Error,
+            "queue-missing",
+            &resource,
+            format!("Its queue {arn} does not exist: the mapping delivers nothing."),
+            format!("create the queue, or aws lambda delete-event-source-mapping --uuid {}", mapping.uuid),
+        ),
+        Source::UnreadQueue { arn, why } => report.skip(&format!("queue {arn}"), "the queue", why),
         Source::Stream(arn) => report.skip(
             &format!("stream {arn}"),
             "its retention, retries and destination for failures",

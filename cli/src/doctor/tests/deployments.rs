@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     super::{
-        facts::{DeadLetters, Function, Mapping, Queue, Redrive, Source, Stated, Table, TableDescription, Ttl},
+        facts::{DeadLetters, Function, Mapping, Queue, Redrive, Source, Stated, Table, TableDescription, Ttl, Unread},
         finding::{Report, Severity},
         rules,
     },
@@ -39,11 +39,13 @@ fn good_function(queue: Queue) -> Function {
         variables: [("IDEMPOTENCY_TABLE".to_owned(), "idempotency".to_owned())].into(),
         mappings: vec![Mapping {
             uuid: "u-1".into(),
+            is_enabled: true,
             source: Source::Queue(queue),
             batch_size: 10,
             window: Duration::ZERO,
             reports_failures: true,
         }],
+        unread: Vec::new(),
     }
 }
 
@@ -302,6 +304,40 @@ fn a_function_without_mappings_may_have_them_at_an_alias() {
         function.arn.push_str(":live");
     });
     assert_eq!(of_alias, Report::default());
+}
+
+#[test]
+fn a_disabled_mapping_is_not_checked_and_says_so() {
+    let report = with_function(|function| {
+        function.mappings[0].is_enabled = false;
+        function.mappings[0].reports_failures = false;
+        function.mappings[0].source = Source::MissingQueue("arn:aws:sqs:eu-central-1:1:gone".into());
+    });
+    assert_eq!((report.findings.len(), report.not_checked.len()), (0, 1), "{report:#?}");
+    assert!(report.not_checked[0].resource.ends_with("mapping u-1"), "{report:#?}");
+    assert!(report.not_checked[0].why.contains("disabled"), "{report:#?}");
+}
+
+#[test]
+fn the_queue_of_a_mapping_does_not_exist() {
+    let source = || Source::MissingQueue("arn:aws:sqs:eu-central-1:1:gone".into());
+    let report = with_function(|function| function.mappings[0].source = source());
+    assert_only(&report, "queue-missing", Severity::Error, "delete-event-source-mapping --uuid u-1");
+    assert!(report.findings[0].reason.contains(":gone"), "{report:#?}");
+}
+
+#[test]
+fn what_cannot_be_read_says_why_and_the_rest_is_checked() {
+    let report = with_function(|function| {
+        let unread = Source::UnreadQueue { arn: "arn:aws:sqs:eu-central-1:1:q".into(), why: "AccessDenied".into() };
+        function.mappings.push(Mapping { source: unread, ..function.mappings[0].clone() });
+        function.mappings[0].reports_failures = false;
+        function.unread.push(Unread { what: "event source mappings".into(), why: "Throttling".into() });
+    });
+    assert_only(&report, "report-batch-item-failures-missing", Severity::Error, "u-1");
+    let mut why: Vec<_> = report.not_checked.iter().map(|unchecked| unchecked.why.as_str()).collect();
+    why.sort_unstable();
+    assert_eq!(why, ["AccessDenied", "Throttling"], "{report:#?}");
 }
 
 #[test]

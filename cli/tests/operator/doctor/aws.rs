@@ -1,5 +1,7 @@
 //! Functions and queues in MiniStack. Its answers have the shape of AWS's API models.
 
+use std::process::Command;
+
 use aws_sdk_lambda::{
     primitives::Blob,
     types::{Environment, FunctionCode, FunctionResponseType, Runtime},
@@ -15,7 +17,7 @@ const EMPTY_ZIP: [u8; 22] = [b'P', b'K', 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 const UNCHECKED: [&str; 2] =
     ["batch size × p99 ÷ concurrency < timeout − reserve", "the permissions of its role on the table"];
 
-/// A function with a queue, whose mapping is disabled.
+/// A function with a queue. No test sends a message to an enabled mapping, because the function has no code.
 pub(crate) struct Deployment {
     pub(crate) name: String,
     pub(crate) queue_url: String,
@@ -69,7 +71,6 @@ impl Deployment {
             .function_name(&name)
             .event_source_arn(arn(&name))
             .batch_size(10)
-            .enabled(false)
             .function_response_types(FunctionResponseType::ReportBatchItemFailures)
             .send()
             .await
@@ -81,13 +82,23 @@ impl Deployment {
         self.queues.set_queue_attributes().queue_url(url).attributes(attribute, value).send().await.unwrap();
     }
 
+    pub(crate) async fn enable(&self, is_enabled: bool) {
+        let update = self.functions.update_event_source_mapping().uuid(&self.mapping);
+        update.enabled(is_enabled).send().await.unwrap();
+    }
+
     async fn check(&self, arguments: &[&str]) -> Report {
+        let mut command = self.command();
+        command.arg("doctor").args(arguments);
+        report(command).await
+    }
+
+    fn command(&self) -> Command {
         let mut command = tool();
         command.envs([("AWS_ENDPOINT_URL", server("MINISTACK_ENDPOINT")), ("AWS_REGION", "us-east-1".to_owned())]);
         // The store alone is on another server, because this one is not the reference for DynamoDB.
         command.env("AWS_ENDPOINT_URL_DYNAMODB", server("DYNAMODB_ENDPOINT"));
-        command.arg("doctor").args(arguments);
-        report(command).await
+        command
     }
 
     /// Without the store.
@@ -182,4 +193,34 @@ async fn each_fault_of_a_deployment_is_found() {
 
     deployment.queues.delete_queue().queue_url(dead).send().await.unwrap();
     assert_eq!(deployment.codes().await, ["protection-disabled", "dead-letter-queue-absent"]);
+}
+
+#[tokio::test]
+async fn a_disabled_mapping_is_not_checked() {
+    let deployment = Deployment::new("", "none").await;
+    deployment.enable(false).await;
+    deployment.queues.delete_queue().queue_url(&deployment.queue_url).send().await.unwrap();
+    let report = deployment.check(&["--function", &deployment.name]).await;
+    report.assert(&["table-missing"], &["the event source mapping", UNCHECKED[1]]);
+    assert!(report.ended.out.contains("it is disabled"), "{report:#?}");
+}
+
+#[tokio::test]
+async fn a_deleted_queue_leaves_the_other_findings() {
+    let deployment = Deployment::new("", "none").await;
+    deployment.queues.delete_queue().queue_url(&deployment.queue_url).send().await.unwrap();
+    let report = deployment.check(&["--function", &deployment.name]).await;
+    report.assert(&["queue-missing", "table-missing"], &UNCHECKED[1..]);
+}
+
+#[tokio::test]
+async fn a_missing_function_leaves_the_other_findings() {
+    let (deployment, missing) = (Deployment::new("", "none").await, unique_name());
+    let mut command = deployment.command();
+    command.args(["doctor", "--function", &missing, "--function", &deployment.name, "--output", "jsonl"]);
+    let ended = crate::support::ended(command).await.assert_code(1);
+    assert!(ended.out.contains(r#""code":"table-missing""#), "{ended:?}");
+    assert!(ended.out.contains(&format!(r#""resource":"function {missing}","what":"the function""#)), "{ended:?}");
+    assert!(ended.out.contains("ResourceNotFoundException"), "{ended:?}");
+    assert_eq!(ended.errors, "error: not all functions could be read\n");
 }
