@@ -167,6 +167,8 @@ pub(crate) struct PostgresTable {
     pub(crate) name: String,
     /// Columns that the library reads or writes.
     pub(crate) wanted: Vec<String>,
+    /// Its schema, quoted, if the role may not use it.
+    pub(crate) denied_schema: Option<String>,
     /// Empty if there is no such table.
     pub(crate) columns: Vec<String>,
     pub(crate) has_primary_key: bool,

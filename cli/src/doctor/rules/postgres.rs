@@ -11,6 +11,11 @@ const OLDEST_VERSION: i32 = 140_000;
 const MAX_DAYS: i32 = 1;
 const PILING_UP_DAYS: i32 = 7;
 
+/// Returns a name as SQL has it.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 /// Checks a server, and the tables of one store.
 pub(crate) fn postgres(postgres: &Postgres, report: &mut Report) {
     let resource = &postgres.place;
@@ -119,6 +124,15 @@ fn check_table(postgres: &Postgres, table: &PostgresTable, report: &mut Report) 
             "`PostgresStore::migrate()` with a role that may create it, or the statements in docs/postgresql.md",
         );
         return;
+    }
+    if let Some(schema) = &table.denied_schema {
+        report.find(
+            Error,
+            "postgres-schema-usage",
+            resource,
+            format!("The role {} may not use the schema of the table: every operation is refused.", postgres.role),
+            format!("GRANT USAGE ON SCHEMA {schema} TO {}", quoted(&postgres.role)),
+        );
     }
     let missing: Vec<_> = table.wanted.iter().filter(|column| !table.columns.contains(column)).cloned().collect();
     if !missing.is_empty() {

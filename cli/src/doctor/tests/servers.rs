@@ -53,6 +53,7 @@ fn good_postgres() -> Postgres {
         has_autovacuum: true,
         denied: Vec::new(),
         oldest_days: Some(1),
+        denied_schema: None,
     };
     Postgres {
         place: "postgres://h/d".into(),
@@ -287,6 +288,12 @@ fn autovacuum_is_off() {
 fn the_role_lacks_privileges() {
     let report = with_records(|table| table.denied = vec!["UPDATE".into(), "DELETE".into()]);
     assert_only(&report, "postgres-privileges", Severity::Error, "GRANT UPDATE, DELETE ON once_records TO once_app");
+}
+
+#[test]
+fn the_role_may_not_use_the_schema() {
+    let report = with_records(|table| table.denied_schema = Some("orders".into()));
+    assert_only(&report, "postgres-schema-usage", Severity::Error, r#"GRANT USAGE ON SCHEMA orders TO "once_app""#);
 }
 
 #[test]
