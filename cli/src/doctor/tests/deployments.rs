@@ -53,7 +53,7 @@ fn stated() -> Stated {
     Stated {
         margin: SECOND,
         retention: 15 * DAY,
-        redrive_within: None,
+        redrive_within: Some(10 * DAY),
         lease: None,
         reserve: None,
         concurrency: 10,
@@ -257,8 +257,17 @@ fn records_expire_before_the_queue_drops_the_message() {
 
 #[test]
 fn records_expire_before_the_dead_letter_queue_drops_the_message() {
-    let report = with_stated(|stated| stated.retention = 14 * DAY);
-    assert_only(&report, "retention-below-redrive", Severity::Warning, "15 * 24 * 60 * 60");
+    // The default. 4 + 14 days, in a FIFO queue 2 × 4 + 14.
+    for (is_fifo, horizon) in [(false, 18), (true, 22)] {
+        let mut queue = good_queue();
+        queue.is_fifo = is_fifo;
+        let function = good_function(queue);
+        let kept = |days| check(&function, &Stated { retention: days * DAY, redrive_within: None, ..stated() });
+        let fix = format!("{} * 24 * 60 * 60", horizon + 1);
+        assert_only(&kept(15), "retention-below-redrive", Severity::Warning, &fix);
+        assert_only(&kept(horizon), "retention-below-redrive", Severity::Warning, &fix);
+        assert_eq!(found(&kept(horizon + 1)), []);
+    }
 }
 
 #[test]

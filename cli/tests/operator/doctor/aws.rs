@@ -89,7 +89,7 @@ impl Deployment {
 
     async fn check(&self, arguments: &[&str]) -> Report {
         let mut command = self.command();
-        command.arg("doctor").args(arguments);
+        command.args(["doctor", "--redrive-within", "10d"]).args(arguments);
         report(command).await
     }
 
@@ -217,7 +217,17 @@ async fn a_deleted_queue_leaves_the_other_findings() {
 async fn a_missing_function_leaves_the_other_findings() {
     let (deployment, missing) = (Deployment::new("", "none").await, unique_name());
     let mut command = deployment.command();
-    command.args(["doctor", "--function", &missing, "--function", &deployment.name, "--output", "jsonl"]);
+    command.args([
+        "doctor",
+        "--redrive-within",
+        "10d",
+        "--function",
+        &missing,
+        "--function",
+        &deployment.name,
+        "--output",
+        "jsonl",
+    ]);
     let ended = crate::support::ended(command).await.assert_code(1);
     assert!(ended.out.contains(r#""code":"table-missing""#), "{ended:?}");
     assert!(ended.out.contains(&format!(r#""resource":"function {missing}","what":"the function""#)), "{ended:?}");
