@@ -6,12 +6,26 @@ use std::{collections::BTreeMap, time::Duration};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Function {
     pub(crate) name: String,
+    /// The alias or the version.
+    pub(crate) qualifier: Option<String>,
     pub(crate) arn: String,
     pub(crate) timeout: Duration,
     pub(crate) role: String,
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) mappings: Vec<Mapping>,
+    /// Its aliases that have mappings, each with the settings of the version that it names.
+    pub(crate) aliases: Vec<Function>,
     pub(crate) unread: Vec<Unread>,
+}
+
+impl Function {
+    /// Returns the name of the resource in findings.
+    pub(crate) fn resource(&self) -> String {
+        match &self.qualifier {
+            Some(qualifier) => format!("function {}:{qualifier}", self.name),
+            None => format!("function {}", self.name),
+        }
+    }
 }
 
 /// Something of a function that could not be read.
@@ -64,7 +78,7 @@ pub(crate) struct Queue {
 }
 
 /// The redrive policy of a queue.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Redrive {
     pub(crate) max_receive_count: u32,
     pub(crate) target_arn: String,
@@ -72,16 +86,17 @@ pub(crate) struct Redrive {
 }
 
 /// A dead-letter queue.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) enum DeadLetters {
     Found {
         url: String,
         retention: Duration,
     },
     Missing,
-    /// It could not be read.
-    #[default]
-    Unknown,
+    Unread {
+        /// The error.
+        why: String,
+    },
 }
 
 /// A table in DynamoDB.
@@ -195,6 +210,8 @@ pub(crate) enum Pooler {
 /// What the operator states about the code of the functions.
 #[derive(Clone, Debug)]
 pub(crate) struct Stated {
+    /// Whether it is the store of all functions.
+    pub(crate) is_store_given: bool,
     pub(crate) margin: Duration,
     pub(crate) retention: Duration,
     pub(crate) redrive_within: Option<Duration>,

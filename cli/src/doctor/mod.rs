@@ -10,6 +10,8 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+use std::iter;
+
 use anyhow::{Result, ensure};
 
 pub(crate) use collect::Account;
@@ -43,6 +45,7 @@ const REDIS_PREFIX: &str = "once:";
 /// could not be read.
 pub(crate) async fn run(doctor: Doctor, settings: &Settings, is_store_given: bool) -> Result<Ending> {
     let stated = Stated {
+        is_store_given,
         margin: settings.margin,
         retention: doctor.retention,
         redrive_within: doctor.redrive_within,
@@ -53,7 +56,7 @@ pub(crate) async fn run(doctor: Doctor, settings: &Settings, is_store_given: boo
     };
     let mut report = Report::default();
     let (functions, are_complete) = functions(&doctor, &mut report).await?;
-    for function in &functions {
+    for function in functions.iter().flat_map(|function| iter::once(function).chain(&function.aliases)) {
         rules::function(function, &stated, &mut report);
         skip_permissions(function, &mut report);
         if !is_store_given {
@@ -135,7 +138,7 @@ fn skip_permissions(function: &Function, report: &mut Report) {
 }
 
 async fn check_stores_of(function: &Function, settings: &Settings, doctor: &Doctor, report: &mut Report) {
-    let resource = format!("function {}", function.name);
+    let resource = function.resource();
     let stores = match settings::stores(|name| function.variables.get(name).cloned()) {
         Ok(stores) => stores,
         Err(error) => {

@@ -79,31 +79,58 @@ impl Account {
         Ok(function)
     }
 
-    /// Returns a function, by its name or ARN, with its mappings and their queues. What cannot be read is left out, with the error.
+    /// Returns a function, by its name or ARN, with its mappings and their queues, and its aliases likewise. What cannot be read is
+    /// left out, with the error.
     ///
     /// # Errors
     ///
     /// Returns an error if Lambda does not return the function.
     pub(crate) async fn describe(&self, name: &str) -> Result<Function> {
+        let mut function = self.with_mappings(name).await?;
+        if function.qualifier.is_some() {
+            return Ok(function);
+        }
+        let mut aliases = self.functions.list_aliases().function_name(name).into_paginator().items().send();
+        while let Some(found) = aliases.next().await {
+            let alias = match found {
+                Ok(alias) => alias.alias_arn.unwrap_or_default(),
+                Err(error) => {
+                    function.unread.push(unread("event source mappings of its aliases", &aws::error(error)));
+                    break;
+                }
+            };
+            match self.with_mappings(&alias).await {
+                Ok(alias) if alias.mappings.is_empty() && alias.unread.is_empty() => {}
+                Ok(alias) => function.aliases.push(alias),
+                Err(error) => function.unread.push(unread(&format!("the alias {alias}"), &error)),
+            }
+        }
+        Ok(function)
+    }
+
+    async fn with_mappings(&self, name: &str) -> Result<Function> {
         let found = self.functions.get_function_configuration().function_name(name).send().await;
         let found = found.map_err(aws::error)?;
         let variables = found.environment.and_then(|environment| environment.variables).unwrap_or_default();
         let mut function = Function {
             name: found.function_name.unwrap_or_else(|| name.to_owned()),
+            qualifier: qualifier(name).map(str::to_owned),
             arn: found.function_arn.unwrap_or_default(),
             timeout: seconds(found.timeout),
             role: found.role.unwrap_or_default(),
             variables: variables.into_iter().collect(),
             mappings: Vec::new(),
+            aliases: Vec::new(),
             unread: Vec::new(),
         };
         let mut pages = self.functions.list_event_source_mappings().function_name(name).into_paginator().items().send();
         while let Some(found) = pages.next().await {
             match found {
+                // Those of another alias belong to another version.
+                Ok(found) if qualifier(found.function_arn().unwrap_or(name)) != qualifier(name) => {}
                 Ok(found) => function.mappings.push(self.mapping(found).await),
                 Err(error) => {
-                    let why = format!("{:#}", aws::error(error));
-                    function.unread.push(Unread { what: "event source mappings".to_owned(), why });
+                    function.unread.push(unread("event source mappings", &aws::error(error)));
                     break;
                 }
             }
@@ -164,7 +191,7 @@ impl Account {
             Ok(Some((url, attributes))) => {
                 DeadLetters::Found { url, retention: number(&attributes, &Attribute::MessageRetentionPeriod) }
             }
-            Err(_) => DeadLetters::Unknown,
+            Err(error) => DeadLetters::Unread { why: format!("{error:#}") },
         };
         let max_receive_count = u32::try_from(count).unwrap_or(u32::MAX);
         Ok(Redrive { max_receive_count, target_arn: arn, target })
@@ -184,10 +211,40 @@ impl Account {
     }
 }
 
+fn unread(what: &str, error: &anyhow::Error) -> Unread {
+    Unread { what: what.to_owned(), why: format!("{error:#}") }
+}
+
+/// Returns the alias or the version in a name or an ARN of a function.
+fn qualifier(name: &str) -> Option<&str> {
+    let name = name.split_once(":function:").map_or(name, |(_, name)| name);
+    name.split_once(':').map(|(_, qualifier)| qualifier).filter(|qualifier| *qualifier != "$LATEST")
+}
+
 fn seconds(count: Option<i32>) -> Duration {
     Duration::from_secs(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
 }
 
 fn number(attributes: &HashMap<Attribute, String>, name: &Attribute) -> Duration {
     Duration::from_secs(attributes.get(name).and_then(|value| value.parse().ok()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_qualifier_follows_the_name() {
+        for (name, expected) in [
+            ("orders", None),
+            ("orders:live", Some("live")),
+            ("orders:$LATEST", None),
+            ("123456789012:function:orders", None),
+            ("123456789012:function:orders:7", Some("7")),
+            ("arn:aws:lambda:eu-central-1:123456789012:function:orders", None),
+            ("arn:aws:lambda:eu-central-1:123456789012:function:orders:live", Some("live")),
+        ] {
+            assert_eq!(qualifier(name), expected, "{name}");
+        }
+    }
 }

@@ -86,7 +86,7 @@ fn visibility(function: &Function, mapping: &Mapping, queue: &Queue, report: &mu
 }
 
 fn batch(function: &Function, mapping: &Mapping, stated: &Stated, report: &mut Report) {
-    let resource = format!("function {}", function.name);
+    let resource = function.resource();
     let reserve = stated.reserve.unwrap_or_else(|| (function.timeout / RESERVE_SHARE).clamp(RESERVE.0, RESERVE.1));
     let time = function.timeout.saturating_sub(reserve);
     let Some(p99) = stated.p99 else {
@@ -197,11 +197,9 @@ fn dead_letters(queue: &Queue, redrive: &Redrive, report: &mut Report) {
             format!("The redrive policy names {}, which does not exist.", redrive.target_arn),
             "create the queue, or change deadLetterTargetArn of the RedrivePolicy",
         ),
-        DeadLetters::Unknown => report.skip(
-            &resource(queue),
-            format!("the retention of the dead-letter queue {}", redrive.target_arn),
-            "it could not be read: it belongs to another account or Region, or sqs:GetQueueAttributes is missing",
-        ),
+        DeadLetters::Unread { why } => {
+            report.skip(&resource(queue), format!("the retention of the dead-letter queue {}", redrive.target_arn), why)
+        }
     }
 }
 

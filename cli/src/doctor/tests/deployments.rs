@@ -33,6 +33,7 @@ fn good_queue() -> Queue {
 fn good_function(queue: Queue) -> Function {
     Function {
         name: "orders".into(),
+        qualifier: None,
         arn: "arn:aws:lambda:eu-central-1:1:function:orders".into(),
         timeout: 30 * SECOND,
         role: "arn:aws:iam::1:role/orders".into(),
@@ -45,12 +46,14 @@ fn good_function(queue: Queue) -> Function {
             window: Duration::ZERO,
             reports_failures: true,
         }],
+        aliases: Vec::new(),
         unread: Vec::new(),
     }
 }
 
 fn stated() -> Stated {
     Stated {
+        is_store_given: false,
         margin: SECOND,
         retention: 15 * DAY,
         redrive_within: Some(10 * DAY),
@@ -140,6 +143,7 @@ fn report_batch_item_failures_is_missing_on_a_stream() {
         function.mappings[0].source = Source::Stream("arn:aws:kinesis:eu-central-1:1:stream/s".into());
     });
     assert_only(&report, "report-batch-item-failures-missing", Severity::Error, "ReportBatchItemFailures");
+    assert!(report.findings[0].reason.contains("records, and advances past them"), "{report:#?}");
 }
 
 #[test]
@@ -229,8 +233,9 @@ fn the_dead_letter_queue_does_not_exist() {
 
 #[test]
 fn the_dead_letter_queue_cannot_be_read() {
-    let report = with_redrive(|redrive| redrive.target = DeadLetters::Unknown);
+    let report = with_redrive(|redrive| redrive.target = DeadLetters::Unread { why: "ExpiredToken".into() });
     assert_eq!((report.findings.len(), report.not_checked.len()), (0, 1), "{report:#?}");
+    assert_eq!(report.not_checked[0].why, "ExpiredToken");
 }
 
 #[test]
@@ -292,9 +297,16 @@ fn the_protection_is_switched_off() {
 }
 
 #[test]
-fn the_store_of_a_function_is_not_known() {
-    let report = with_function(|function| function.variables.clear());
+fn a_function_without_a_store_is_not_checked() {
+    let mut function = good_function(good_queue());
+    function.variables.clear();
+    function.mappings[0].reports_failures = false;
+    let report = check(&function, &stated());
     assert_eq!((report.findings.len(), report.not_checked.len()), (0, 1), "{report:#?}");
+    assert!(report.not_checked[0].why.contains("give --store"), "{report:#?}");
+    let report = check(&function, &Stated { is_store_given: true, ..stated() });
+    assert_only(&report, "report-batch-item-failures-missing", Severity::Error, "u-1");
+    assert_eq!(report.not_checked, []);
 }
 
 #[test]
@@ -304,15 +316,20 @@ fn a_source_has_no_rules() {
 }
 
 #[test]
-fn a_function_without_mappings_may_have_them_at_an_alias() {
+fn a_function_without_mappings_may_have_them_at_a_version() {
     let report = with_function(|function| function.mappings.clear());
     assert_eq!((report.findings.len(), report.not_checked.len()), (0, 1), "{report:#?}");
-    assert!(report.not_checked[0].why.contains("--function NAME:ALIAS"), "{report:#?}");
-    let of_alias = with_function(|function| {
+    assert!(report.not_checked[0].why.contains("--function NAME:VERSION"), "{report:#?}");
+    let of_version = with_function(|function| {
         function.mappings.clear();
-        function.arn.push_str(":live");
+        function.qualifier = Some("7".into());
     });
-    assert_eq!(of_alias, Report::default());
+    assert_eq!(of_version, Report::default());
+    let of_aliases = with_function(|function| {
+        function.mappings.clear();
+        function.aliases.push(good_function(good_queue()));
+    });
+    assert_eq!(of_aliases, Report::default());
 }
 
 #[test]

@@ -187,8 +187,8 @@ async fn each_fault_of_a_deployment_is_found() {
     update.function_response_types(FunctionResponseType::ReportBatchItemFailures).send().await.unwrap();
 
     let update = deployment.functions.update_function_configuration().function_name(name);
-    let variables = Environment::builder().variables("LAMBDA_ONCE_DISABLED", "1").build();
-    update.environment(variables).send().await.unwrap();
+    let variables = Environment::builder().variables("LAMBDA_ONCE_DISABLED", "1").variables("IDEMPOTENCY_TABLE", name);
+    update.environment(variables.build()).send().await.unwrap();
     assert_eq!(deployment.codes().await, ["protection-disabled"]);
 
     deployment.queues.delete_queue().queue_url(dead).send().await.unwrap();
@@ -233,4 +233,38 @@ async fn a_missing_function_leaves_the_other_findings() {
     assert!(ended.out.contains(&format!(r#""resource":"function {missing}","what":"the function""#)), "{ended:?}");
     assert!(ended.out.contains("ResourceNotFoundException"), "{ended:?}");
     assert_eq!(ended.errors, "error: not all functions could be read\n");
+}
+
+#[tokio::test]
+async fn mappings_of_aliases_are_checked_with_the_version_that_they_name() {
+    let deployment = Deployment::new("", "none").await;
+    let (name, functions) = (&deployment.name, &deployment.functions);
+    functions.delete_event_source_mapping().uuid(&deployment.mapping).send().await.unwrap();
+    let none = deployment.check(&["--function", name]).await;
+    none.assert(&["table-missing"], &["event source mappings", UNCHECKED[1]]);
+
+    let version = functions.publish_version().function_name(name).send().await.unwrap().version.unwrap();
+    for alias in ["idle", "live"] {
+        functions.create_alias().function_name(name).name(alias).function_version(&version).send().await.unwrap();
+    }
+    let mapping = functions.create_event_source_mapping().function_name(format!("{name}:live"));
+    mapping.event_source_arn(format!("arn:aws:sqs:us-east-1:000000000000:{name}")).send().await.unwrap();
+    // It leaves the version as it is.
+    functions.update_function_configuration().function_name(name).timeout(60).send().await.unwrap();
+    let report = deployment.check(&["--function", name, "--p99", "800ms"]).await;
+    report.assert(&["table-missing", "report-batch-item-failures-missing"], &UNCHECKED[1..]);
+    let resource = report.findings[1]["resource"].as_str().unwrap();
+    assert!(resource.starts_with(&format!("function {name}:live, event source mapping ")), "{report:#?}");
+}
+
+#[tokio::test]
+async fn a_function_of_a_stack_without_a_store_is_not_checked() {
+    let stack = unique_name();
+    let deployment = Deployment::new("", &stack).await;
+    let update = deployment.functions.update_function_configuration().function_name(&deployment.name);
+    update.environment(Environment::builder().variables("OTHER", "1").build()).send().await.unwrap();
+    let update = deployment.functions.update_event_source_mapping().uuid(&deployment.mapping);
+    update.set_function_response_types(Some(Vec::new())).send().await.unwrap();
+    let report = deployment.check(&["--stack", &stack]).await;
+    report.assert(&[], &["its store, event source mappings and queues"]);
 }
