@@ -137,6 +137,8 @@ pub(crate) enum Ttl {
 pub(crate) struct Redis {
     /// The URL without user and password.
     pub(crate) place: String,
+    /// The prefix of the store's keys.
+    pub(crate) prefix: String,
     /// From `INFO`; empty if the user may not call it.
     pub(crate) info: BTreeMap<String, String>,
     /// The save points, or `None` if the user may not read the configuration.

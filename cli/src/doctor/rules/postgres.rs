@@ -54,7 +54,7 @@ pub(crate) fn postgres(postgres: &Postgres, report: &mut Report) {
 }
 
 fn check_settings(postgres: &Postgres, report: &mut Report) {
-    let role = &postgres.role;
+    let role = quoted(&postgres.role);
     let value = |name: &str| postgres.settings.get(name).map(String::as_str);
     let set = |setting: &str| format!("ALTER ROLE {role} SET {setting}");
     if let Some(level) = value("default_transaction_isolation").filter(|level| *level != "read committed") {
@@ -177,7 +177,7 @@ fn check_table(postgres: &Postgres, table: &PostgresTable, report: &mut Report) 
             "postgres-privileges",
             resource,
             format!("The role {} lacks {}.", postgres.role, table.denied.join(", ")),
-            format!("GRANT {} ON {} TO {}", table.denied.join(", "), table.name, postgres.role),
+            format!("GRANT {} ON {} TO {}", table.denied.join(", "), table.name, quoted(&postgres.role)),
         );
     }
     if let Some(days) = table.oldest_days.filter(|days| *days > MAX_DAYS) {
