@@ -40,7 +40,7 @@ pub(crate) struct Unread {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mapping {
     pub(crate) uuid: String,
-    /// Whether it invokes the function.
+    /// False if it is disabled or being deleted.
     pub(crate) is_enabled: bool,
     pub(crate) source: Source,
     pub(crate) batch_size: u32,
@@ -212,7 +212,7 @@ pub(crate) enum Pooler {
 /// What the operator states about the code of the functions.
 #[derive(Clone, Debug)]
 pub(crate) struct Stated {
-    /// Whether it is the store of all functions.
+    /// True if `--store` names the store of all functions.
     pub(crate) is_store_given: bool,
     pub(crate) margin: Duration,
     pub(crate) retention: Duration,

@@ -268,3 +268,16 @@ async fn a_function_of_a_stack_without_a_store_is_not_checked() {
     let report = deployment.check(&["--stack", &stack]).await;
     report.assert(&[], &["its store, event source mappings and queues"]);
 }
+
+#[tokio::test]
+async fn dlq_skips_a_deleted_queue_and_says_so() {
+    let (deployment, deleted) = (Deployment::new("", "none").await, Deployment::new("", "none").await);
+    let arn = format!("arn:aws:sqs:us-east-1:000000000000:{}", deleted.name);
+    let mapping = deployment.functions.create_event_source_mapping().function_name(&deployment.name);
+    mapping.event_source_arn(&arn).send().await.unwrap();
+    deployment.queues.delete_queue().queue_url(&deleted.queue_url).send().await.unwrap();
+    let mut command = deployment.command();
+    command.args(["dlq", "list", "--function", &deployment.name]);
+    let ended = crate::support::ended(command).await.assert_code(3);
+    assert_eq!(ended.errors, format!("there is no queue {arn}\nno such message\n"));
+}
