@@ -59,13 +59,13 @@ impl Account {
         Ok(arns)
     }
 
-    /// Returns a function as [`describe`](Self::describe) does, and prints which of its queues could not be read.
+    /// Returns a function as [`describe`](Self::describe) does, without its aliases, and prints which of its queues could not be read.
     ///
     /// # Errors
     ///
     /// Returns the errors of Lambda.
     pub(crate) async fn function(&self, name: &str) -> Result<Function> {
-        let function = self.describe(name).await.with_context(|| format!("the function {name}"))?;
+        let function = self.with_mappings(name).await.with_context(|| format!("the function {name}"))?;
         for unread in &function.unread {
             eprintln!("function {}: {} could not be read: {}", function.name, unread.what, unread.why);
         }
