@@ -119,7 +119,7 @@ class OnMiniStack(deployed.Stack):
 def doctor(env):
     """Returns how often the operator's tool found what in the deployed stack, without notes."""
     tool = builds.programs("building the operator's tool", builds.ALL, ["lambda-once"]) / "lambda-once"
-    command = [tool, "doctor", "--stack", STACK, "--p99", "2s", "--severity", "warning", "--json"]
+    command = [tool, "doctor", "--stack", STACK, "--p99", "2s", "--redrive-within", "10d", "--severity", "warning", "--json"]
     ended = subprocess.run(command, cwd=WORK, env=env, capture_output=True, text=True)
     if ended.returncode not in (0, 5):
         sys.exit(f"lambda-once doctor failed:\n{ended.stderr}")

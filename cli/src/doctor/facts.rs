@@ -6,17 +6,42 @@ use std::{collections::BTreeMap, time::Duration};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Function {
     pub(crate) name: String,
+    /// The alias or the version.
+    pub(crate) qualifier: Option<String>,
     pub(crate) arn: String,
     pub(crate) timeout: Duration,
     pub(crate) role: String,
     pub(crate) variables: BTreeMap<String, String>,
     pub(crate) mappings: Vec<Mapping>,
+    /// Its aliases that have mappings, each with the settings of the version that it names.
+    pub(crate) aliases: Vec<Function>,
+    pub(crate) unread: Vec<Unread>,
+}
+
+impl Function {
+    /// Returns the name of the resource in findings.
+    pub(crate) fn resource(&self) -> String {
+        match &self.qualifier {
+            Some(qualifier) => format!("function {}:{qualifier}", self.name),
+            None => format!("function {}", self.name),
+        }
+    }
+}
+
+/// Something of a function that could not be read.
+#[derive(Clone, Debug)]
+pub(crate) struct Unread {
+    pub(crate) what: String,
+    /// The error.
+    pub(crate) why: String,
 }
 
 /// An event source mapping.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mapping {
     pub(crate) uuid: String,
+    /// False if it is disabled or being deleted.
+    pub(crate) is_enabled: bool,
     pub(crate) source: Source,
     pub(crate) batch_size: u32,
     pub(crate) window: Duration,
@@ -27,6 +52,13 @@ pub(crate) struct Mapping {
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Source {
     Queue(Queue),
+    /// A queue that does not exist, by its ARN.
+    MissingQueue(String),
+    UnreadQueue {
+        arn: String,
+        /// The error.
+        why: String,
+    },
     /// Kinesis or DynamoDB Streams, by its ARN.
     Stream(String),
     /// A source without rules, by its ARN.
@@ -46,7 +78,7 @@ pub(crate) struct Queue {
 }
 
 /// The redrive policy of a queue.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Redrive {
     pub(crate) max_receive_count: u32,
     pub(crate) target_arn: String,
@@ -54,16 +86,17 @@ pub(crate) struct Redrive {
 }
 
 /// A dead-letter queue.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) enum DeadLetters {
     Found {
         url: String,
         retention: Duration,
     },
     Missing,
-    /// It could not be read.
-    #[default]
-    Unknown,
+    Unread {
+        /// The error.
+        why: String,
+    },
 }
 
 /// A table in DynamoDB.
@@ -104,6 +137,8 @@ pub(crate) enum Ttl {
 pub(crate) struct Redis {
     /// The URL without user and password.
     pub(crate) place: String,
+    /// The prefix of the store's keys.
+    pub(crate) prefix: String,
     /// From `INFO`; empty if the user may not call it.
     pub(crate) info: BTreeMap<String, String>,
     /// The save points, or `None` if the user may not read the configuration.
@@ -149,6 +184,8 @@ pub(crate) struct PostgresTable {
     pub(crate) name: String,
     /// Columns that the library reads or writes.
     pub(crate) wanted: Vec<String>,
+    /// Its schema, quoted, if the role may not use it.
+    pub(crate) denied_schema: Option<String>,
     /// Empty if there is no such table.
     pub(crate) columns: Vec<String>,
     pub(crate) has_primary_key: bool,
@@ -175,6 +212,8 @@ pub(crate) enum Pooler {
 /// What the operator states about the code of the functions.
 #[derive(Clone, Debug)]
 pub(crate) struct Stated {
+    /// True if `--store` names the store of all functions.
+    pub(crate) is_store_given: bool,
     pub(crate) margin: Duration,
     pub(crate) retention: Duration,
     pub(crate) redrive_within: Option<Duration>,

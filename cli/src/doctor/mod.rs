@@ -10,7 +10,9 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-use anyhow::Result;
+use std::iter;
+
+use anyhow::{Result, ensure};
 
 pub(crate) use collect::Account;
 pub(crate) use facts::{DeadLetters, Source};
@@ -39,9 +41,11 @@ const REDIS_PREFIX: &str = "once:";
 ///
 /// # Errors
 ///
-/// Returns an error if a function, or the store that was given, cannot be read.
+/// Returns an error if the functions of a stack, or the store that was given, cannot be read, and after the report if a function
+/// could not be read.
 pub(crate) async fn run(doctor: Doctor, settings: &Settings, is_store_given: bool) -> Result<Ending> {
     let stated = Stated {
+        is_store_given,
         margin: settings.margin,
         retention: doctor.retention,
         redrive_within: doctor.redrive_within,
@@ -51,18 +55,20 @@ pub(crate) async fn run(doctor: Doctor, settings: &Settings, is_store_given: boo
         p99: doctor.p99,
     };
     let mut report = Report::default();
-    let functions = functions(&doctor).await?;
-    for function in &functions {
+    let (functions, are_complete) = functions(&doctor, &mut report).await?;
+    for function in functions.iter().flat_map(|function| iter::once(function).chain(&function.aliases)) {
         rules::function(function, &stated, &mut report);
         skip_permissions(function, &mut report);
         if !is_store_given {
             check_stores_of(function, settings, &doctor, &mut report).await;
         }
     }
-    if is_store_given || functions.is_empty() {
+    if is_store_given || !names_functions(&doctor) {
         check_store(settings.store()?, Origin::Given, settings, doctor.home_region.clone(), &mut report).await?;
     }
-    finish(report, doctor.severity, doctor.format.output())
+    let ending = finish(report, doctor.severity, doctor.format.output())?;
+    ensure!(are_complete, "not all functions could be read");
+    Ok(ending)
 }
 
 /// Checks a table alone, without notes.
@@ -82,20 +88,30 @@ fn finish(report: Report, least: Severity, form: args::Output) -> Result<Ending>
     Ok(if report.findings.is_empty() { Ending::Done } else { Ending::Findings })
 }
 
-async fn functions(doctor: &Doctor) -> Result<Vec<Function>> {
-    if doctor.stacks.is_empty() && doctor.functions.is_empty() {
-        return Ok(Vec::new());
+fn names_functions(doctor: &Doctor) -> bool {
+    !doctor.stacks.is_empty() || !doctor.functions.is_empty()
+}
+
+/// Returns the functions that can be read, and whether these are all.
+async fn functions(doctor: &Doctor, report: &mut Report) -> Result<(Vec<Function>, bool)> {
+    if !names_functions(doctor) {
+        return Ok((Vec::new(), true));
     }
     let account = collect::Account::open().await;
     let mut names = doctor.functions.clone();
     for stack in &doctor.stacks {
         names.extend(account.functions_of(stack).await?);
     }
-    let mut functions = Vec::with_capacity(names.len());
+    let count = names.len();
+    let mut functions = Vec::with_capacity(count);
     for name in names {
-        functions.push(account.function(&name).await?);
+        match account.describe(&name).await {
+            Ok(function) => functions.push(function),
+            Err(error) => report.skip(&format!("function {name}"), "the function", format!("{error:#}")),
+        }
     }
-    Ok(functions)
+    let are_complete = functions.len() == count;
+    Ok((functions, are_complete))
 }
 
 /// The permissions of a role follow from all its policies, their conditions, boundaries and the account's policies. AWS evaluates
@@ -122,7 +138,7 @@ fn skip_permissions(function: &Function, report: &mut Report) {
 }
 
 async fn check_stores_of(function: &Function, settings: &Settings, doctor: &Doctor, report: &mut Report) {
-    let resource = format!("function {}", function.name);
+    let resource = function.resource();
     let stores = match settings::stores(|name| function.variables.get(name).cloned()) {
         Ok(stores) => stores,
         Err(error) => {

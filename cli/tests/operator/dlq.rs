@@ -305,6 +305,8 @@ async fn a_function_names_its_queues() {
     let queues = Queues::new("").await;
     let stack = unique_name();
     let deployment = Deployment::new("", &stack).await;
+    // Or the function would take the messages that come back.
+    deployment.enable(false).await;
     for _ in 0..2 {
         let request = queues.client.send_message().queue_url(&deployment.dead_letters_url);
         request.message_body(body("1")).send().await.unwrap();

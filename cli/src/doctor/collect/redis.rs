@@ -36,7 +36,7 @@ pub(crate) async fn redis(
     let save = cmd("CONFIG").arg("GET").arg("save").query_async(&mut connection).await;
     let save = save.ok().and_then(|found: BTreeMap<String, String>| found.get("save").cloned());
     let denied = denied(&mut connection, prefix, has_index).await;
-    Ok(Redis { place, info, save, denied, as_cluster, service })
+    Ok(Redis { place, prefix: prefix.to_owned(), info, save, denied, as_cluster, service })
 }
 
 fn service(place: &str) -> Service {

@@ -9,11 +9,14 @@ use anyhow::{Context, Result, ensure};
 use aws_sdk_lambda::types::{EventSourceMappingConfiguration, FunctionResponseType};
 use aws_sdk_sqs::types::QueueAttributeName as Attribute;
 
-use super::super::facts::{DeadLetters, Function, Mapping, Queue, Redrive, Source};
+use super::super::facts::{DeadLetters, Function, Mapping, Queue, Redrive, Source, Unread};
 use crate::{aws, sqs};
 
 /// The tag of CloudFormation on each resource of a stack.
 const STACK_TAG: &str = "aws:cloudformation:stack-name";
+
+/// The states in which a mapping does not invoke its function, or soon will not.
+const STOPPED: [&str; 3] = ["Disabled", "Disabling", "Deleting"];
 
 /// Clients for the account and Region of the environment.
 #[derive(Debug)]
@@ -56,39 +59,99 @@ impl Account {
         Ok(arns)
     }
 
-    /// Returns a function, by its name or ARN, with its mappings and their queues.
+    /// Returns a function as [`describe`](Self::describe) does, without its aliases, and prints which of its queues could not be read.
     ///
     /// # Errors
     ///
-    /// Returns the errors of Lambda, and those of SQS for queues.
+    /// Returns the errors of Lambda.
     pub(crate) async fn function(&self, name: &str) -> Result<Function> {
+        let function = self.with_mappings(name).await.with_context(|| format!("the function {name}"))?;
+        for unread in &function.unread {
+            eprintln!("function {}: {} could not be read: {}", function.name, unread.what, unread.why);
+        }
+        for mapping in &function.mappings {
+            match &mapping.source {
+                Source::UnreadQueue { arn, why } => eprintln!("the queue {arn} could not be read: {why}"),
+                Source::MissingQueue(arn) => eprintln!("there is no queue {arn}"),
+                _ => {}
+            }
+        }
+        Ok(function)
+    }
+
+    /// Returns a function, by its name or ARN, with its mappings and their queues, and its aliases likewise. What cannot be read is
+    /// left out, with the error.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if Lambda does not return the function.
+    pub(crate) async fn describe(&self, name: &str) -> Result<Function> {
+        let mut function = self.with_mappings(name).await?;
+        if function.qualifier.is_some() {
+            return Ok(function);
+        }
+        let mut aliases = self.functions.list_aliases().function_name(name).into_paginator().items().send();
+        while let Some(found) = aliases.next().await {
+            let alias = match found {
+                Ok(alias) => alias.alias_arn.unwrap_or_default(),
+                Err(error) => {
+                    function.unread.push(unread("event source mappings of its aliases", &aws::error(error)));
+                    break;
+                }
+            };
+            match self.with_mappings(&alias).await {
+                Ok(alias) if alias.mappings.is_empty() && alias.unread.is_empty() => {}
+                Ok(alias) => function.aliases.push(alias),
+                Err(error) => function.unread.push(unread(&format!("the alias {alias}"), &error)),
+            }
+        }
+        Ok(function)
+    }
+
+    async fn with_mappings(&self, name: &str) -> Result<Function> {
         let found = self.functions.get_function_configuration().function_name(name).send().await;
-        let found = found.map_err(aws::error).with_context(|| format!("the function {name}"))?;
+        let found = found.map_err(aws::error)?;
         let variables = found.environment.and_then(|environment| environment.variables).unwrap_or_default();
         let mut function = Function {
             name: found.function_name.unwrap_or_else(|| name.to_owned()),
+            qualifier: qualifier(name).map(str::to_owned),
             arn: found.function_arn.unwrap_or_default(),
             timeout: seconds(found.timeout),
             role: found.role.unwrap_or_default(),
             variables: variables.into_iter().collect(),
             mappings: Vec::new(),
+            aliases: Vec::new(),
+            unread: Vec::new(),
         };
         let mut pages = self.functions.list_event_source_mappings().function_name(name).into_paginator().items().send();
         while let Some(found) = pages.next().await {
-            function.mappings.push(self.mapping(found.map_err(aws::error)?).await?);
+            match found {
+                // Those of another alias belong to another version.
+                Ok(found) if qualifier(found.function_arn().unwrap_or(name)) != qualifier(name) => {}
+                Ok(found) => function.mappings.push(self.mapping(found).await),
+                Err(error) => {
+                    function.unread.push(unread("event source mappings", &aws::error(error)));
+                    break;
+                }
+            }
         }
         Ok(function)
     }
 
-    async fn mapping(&self, found: EventSourceMappingConfiguration) -> Result<Mapping> {
+    async fn mapping(&self, found: EventSourceMappingConfiguration) -> Mapping {
         let arn = found.event_source_arn.unwrap_or_default();
         let source = match arn.split(':').nth(2) {
-            Some("sqs") => Source::Queue(self.queue(&arn).await?),
+            Some("sqs") => match self.queue(&arn).await {
+                Ok(Some(queue)) => Source::Queue(queue),
+                Ok(None) => Source::MissingQueue(arn),
+                Err(error) => Source::UnreadQueue { arn, why: format!("{error:#}") },
+            },
             Some("kinesis" | "dynamodb") => Source::Stream(arn),
             _ => Source::Other,
         };
-        Ok(Mapping {
+        Mapping {
             uuid: found.uuid.unwrap_or_default(),
+            is_enabled: !found.state.is_some_and(|state| STOPPED.contains(&&*state)),
             source,
             batch_size: found.batch_size.and_then(|size| u32::try_from(size).ok()).unwrap_or(1),
             window: seconds(found.maximum_batching_window_in_seconds),
@@ -96,25 +159,25 @@ impl Account {
                 .function_response_types
                 .unwrap_or_default()
                 .contains(&FunctionResponseType::ReportBatchItemFailures),
-        })
+        }
     }
 
-    async fn queue(&self, arn: &str) -> Result<Queue> {
-        let found = self.attributes(arn).await.with_context(|| format!("the queue {arn}"))?;
-        let (url, attributes) = found.with_context(|| format!("there is no queue {arn}"))?;
+    /// Returns `None` if there is no such queue.
+    async fn queue(&self, arn: &str) -> Result<Option<Queue>> {
+        let Some((url, attributes)) = self.attributes(arn).await? else { return Ok(None) };
         let redrive = match attributes.get(&Attribute::RedrivePolicy) {
             Some(policy) => Some(self.redrive(policy).await?),
             None => None,
         };
         let name = arn.rsplit(':').next().unwrap_or(arn).to_owned();
-        Ok(Queue {
+        Ok(Some(Queue {
             is_fifo: name.ends_with(".fifo"),
             name,
             url,
             visibility: number(&attributes, &Attribute::VisibilityTimeout),
             retention: number(&attributes, &Attribute::MessageRetentionPeriod),
             redrive,
-        })
+        }))
     }
 
     async fn redrive(&self, policy: &str) -> Result<Redrive> {
@@ -128,7 +191,7 @@ impl Account {
             Ok(Some((url, attributes))) => {
                 DeadLetters::Found { url, retention: number(&attributes, &Attribute::MessageRetentionPeriod) }
             }
-            Err(_) => DeadLetters::Unknown,
+            Err(error) => DeadLetters::Unread { why: format!("{error:#}") },
         };
         let max_receive_count = u32::try_from(count).unwrap_or(u32::MAX);
         Ok(Redrive { max_receive_count, target_arn: arn, target })
@@ -139,8 +202,23 @@ impl Account {
         let Some(url) = sqs::url(&self.queues, arn).await? else { return Ok(None) };
         let names = [Attribute::VisibilityTimeout, Attribute::MessageRetentionPeriod, Attribute::RedrivePolicy];
         let found = self.queues.get_queue_attributes().queue_url(&url).set_attribute_names(Some(names.into())).send();
-        Ok(Some((url, found.await.map_err(aws::error)?.attributes.unwrap_or_default())))
+        match found.await {
+            Ok(found) => Ok(Some((url, found.attributes.unwrap_or_default()))),
+            // It was deleted in the last minute.
+            Err(error) if error.as_service_error().is_some_and(|error| error.is_queue_does_not_exist()) => Ok(None),
+            Err(error) => Err(aws::error(error)),
+        }
     }
+}
+
+fn unread(what: &str, error: &anyhow::Error) -> Unread {
+    Unread { what: what.to_owned(), why: format!("{error:#}") }
+}
+
+/// Returns the alias or the version in a name or an ARN of a function.
+fn qualifier(name: &str) -> Option<&str> {
+    let name = name.split_once(":function:").map_or(name, |(_, name)| name);
+    name.split_once(':').map(|(_, qualifier)| qualifier).filter(|qualifier| *qualifier != "$LATEST")
 }
 
 fn seconds(count: Option<i32>) -> Duration {
@@ -149,4 +227,24 @@ fn seconds(count: Option<i32>) -> Duration {
 
 fn number(attributes: &HashMap<Attribute, String>, name: &Attribute) -> Duration {
     Duration::from_secs(attributes.get(name).and_then(|value| value.parse().ok()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_qualifier_follows_the_name() {
+        for (name, expected) in [
+            ("orders", None),
+            ("orders:live", Some("live")),
+            ("orders:$LATEST", None),
+            ("123456789012:function:orders", None),
+            ("123456789012:function:orders:7", Some("7")),
+            ("arn:aws:lambda:eu-central-1:123456789012:function:orders", None),
+            ("arn:aws:lambda:eu-central-1:123456789012:function:orders:live", Some("live")),
+        ] {
+            assert_eq!(qualifier(name), expected, "{name}");
+        }
+    }
 }

@@ -10,12 +10,9 @@ use super::{
 /// The variables that name a store.
 const STORES: [&str; 3] = ["IDEMPOTENCY_TABLE", "REDIS_URL", "POSTGRES_URL"];
 
-/// The parts of the ARN of a function without an alias or a version.
-const UNQUALIFIED_PARTS: usize = 7;
-
 /// Checks a function, its mappings and their queues.
 pub(crate) fn function(function: &Function, stated: &Stated, report: &mut Report) {
-    let resource = format!("function {}", function.name);
+    let resource = function.resource();
     let is_disabled = function.variables.get("LAMBDA_ONCE_DISABLED");
     if is_disabled.is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true")) {
         report.find(
@@ -26,12 +23,15 @@ pub(crate) fn function(function: &Function, stated: &Stated, report: &mut Report
             "remove LAMBDA_ONCE_DISABLED from the function's Environment",
         );
     }
-    if !STORES.iter().any(|name| function.variables.get(*name).is_some_and(|value| !value.is_empty())) {
+    // A stack may have functions that do not use the library.
+    let is_store_named = STORES.iter().any(|name| function.variables.get(*name).is_some_and(|value| !value.is_empty()));
+    if !is_store_named && !stated.is_store_given {
         report.skip(
             &resource,
-            "its store",
-            format!("none of the variables {} names it: give --store", STORES.join(", ")),
+            "its store, event source mappings and queues",
+            format!("none of the variables {} names a store: give --store if the function has one", STORES.join(", ")),
         );
+        return;
     }
     if let Some(lease) = stated.lease.filter(|lease| *lease > function.timeout) {
         report.find(
@@ -47,13 +47,18 @@ pub(crate) fn function(function: &Function, stated: &Stated, report: &mut Report
             format!("`.deadline(&context)` on such operations, or `.lease(Duration::from_secs({}))`", function.timeout.as_secs()),
         );
     }
-    // arn:aws:lambda:REGION:ACCOUNT:function:NAME
-    let is_qualified = function.arn.split(':').count() > UNQUALIFIED_PARTS;
-    if function.mappings.is_empty() && !is_qualified {
+    for unread in &function.unread {
+        report.skip(&resource, &unread.what, &unread.why);
+    }
+    if function.mappings.is_empty()
+        && function.unread.is_empty()
+        && function.aliases.is_empty()
+        && function.qualifier.is_none()
+    {
         report.skip(
             &resource,
             "event source mappings",
-            "the function has none; those of an alias or a version belong to --function NAME:ALIAS",
+            "neither the function nor an alias has one; those of a version belong to --function NAME:VERSION",
         );
     }
     for mapping in &function.mappings {
@@ -62,19 +67,32 @@ pub(crate) fn function(function: &Function, stated: &Stated, report: &mut Report
 }
 
 fn check_mapping(function: &Function, mapping: &Mapping, stated: &Stated, report: &mut Report) {
-    let resource = format!("function {}, event source mapping {}", function.name, mapping.uuid);
-    let is_known = !matches!(mapping.source, Source::Other);
-    if !is_known {
+    let resource = format!("{}, event source mapping {}", function.resource(), mapping.uuid);
+    if !mapping.is_enabled {
+        report.skip(
+            &resource,
+            "the event source mapping",
+            "it is disabled, so that its source does not invoke the function",
+        );
+        return;
+    }
+    if matches!(mapping.source, Source::Other) {
         report.skip(&resource, "the event source mapping", "only SQS, Kinesis and DynamoDB Streams have rules");
         return;
     }
     if !mapping.reports_failures {
+        let lost = match mapping.source {
+            Source::Stream(_) => "records, and advances past them",
+            _ => "messages, and deletes them",
+        };
         report.find(
             Error,
             "report-batch-item-failures-missing",
             &resource,
-            "Lambda ignores the list of failed messages, and deletes them with the rest of the batch (unless the service is \
-             built with `all_or_error()`).",
+            format!(
+                "Lambda ignores the list of failed {lost} with the rest of the batch (unless the service is built with \
+                 `all_or_error()`)."
+            ),
             format!(
                 "FunctionResponseTypes: [ReportBatchItemFailures], or aws lambda update-event-source-mapping --uuid {} \
                  --function-response-types ReportBatchItemFailures",
@@ -84,6 +102,14 @@ fn check_mapping(function: &Function, mapping: &Mapping, stated: &Stated, report
     }
     match &mapping.source {
         Source::Queue(queue) => queues::queue(function, mapping, queue, stated, report),
+        Source::MissingQueue(arn) => report.find(
+            Error,
+            "queue-missing",
+            &resource,
+            format!("Its queue {arn} does not exist: the mapping delivers nothing."),
+            format!("create the queue, or aws lambda delete-event-source-mapping --uuid {}", mapping.uuid),
+        ),
+        Source::UnreadQueue { arn, why } => report.skip(&format!("queue {arn}"), "the queue", why),
         Source::Stream(arn) => report.skip(
             &format!("stream {arn}"),
             "its retention, retries and destination for failures",

@@ -11,6 +11,11 @@ const OLDEST_VERSION: i32 = 140_000;
 const MAX_DAYS: i32 = 1;
 const PILING_UP_DAYS: i32 = 7;
 
+/// Returns a name as SQL has it.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 /// Checks a server, and the tables of one store.
 pub(crate) fn postgres(postgres: &Postgres, report: &mut Report) {
     let resource = &postgres.place;
@@ -49,7 +54,7 @@ pub(crate) fn postgres(postgres: &Postgres, report: &mut Report) {
 }
 
 fn check_settings(postgres: &Postgres, report: &mut Report) {
-    let role = &postgres.role;
+    let role = quoted(&postgres.role);
     let value = |name: &str| postgres.settings.get(name).map(String::as_str);
     let set = |setting: &str| format!("ALTER ROLE {role} SET {setting}");
     if let Some(level) = value("default_transaction_isolation").filter(|level| *level != "read committed") {
@@ -120,6 +125,15 @@ fn check_table(postgres: &Postgres, table: &PostgresTable, report: &mut Report) 
         );
         return;
     }
+    if let Some(schema) = &table.denied_schema {
+        report.find(
+            Error,
+            "postgres-schema-usage",
+            resource,
+            format!("The role {} may not use the schema of the table: every operation is refused.", postgres.role),
+            format!("GRANT USAGE ON SCHEMA {schema} TO {}", quoted(&postgres.role)),
+        );
+    }
     let missing: Vec<_> = table.wanted.iter().filter(|column| !table.columns.contains(column)).cloned().collect();
     if !missing.is_empty() {
         report.find(
@@ -163,7 +177,7 @@ fn check_table(postgres: &Postgres, table: &PostgresTable, report: &mut Report) 
             "postgres-privileges",
             resource,
             format!("The role {} lacks {}.", postgres.role, table.denied.join(", ")),
-            format!("GRANT {} ON {} TO {}", table.denied.join(", "), table.name, postgres.role),
+            format!("GRANT {} ON {} TO {}", table.denied.join(", "), table.name, quoted(&postgres.role)),
         );
     }
     if let Some(days) = table.oldest_days.filter(|days| *days > MAX_DAYS) {

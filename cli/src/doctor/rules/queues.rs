@@ -86,7 +86,7 @@ fn visibility(function: &Function, mapping: &Mapping, queue: &Queue, report: &mu
 }
 
 fn batch(function: &Function, mapping: &Mapping, stated: &Stated, report: &mut Report) {
-    let resource = format!("function {}", function.name);
+    let resource = function.resource();
     let reserve = stated.reserve.unwrap_or_else(|| (function.timeout / RESERVE_SHARE).clamp(RESERVE.0, RESERVE.1));
     let time = function.timeout.saturating_sub(reserve);
     let Some(p99) = stated.p99 else {
@@ -197,11 +197,9 @@ fn dead_letters(queue: &Queue, redrive: &Redrive, report: &mut Report) {
             format!("The redrive policy names {}, which does not exist.", redrive.target_arn),
             "create the queue, or change deadLetterTargetArn of the RedrivePolicy",
         ),
-        DeadLetters::Unknown => report.skip(
-            &resource(queue),
-            format!("the retention of the dead-letter queue {}", redrive.target_arn),
-            "it could not be read: it belongs to another account or Region, or sqs:GetQueueAttributes is missing",
-        ),
+        DeadLetters::Unread { why } => {
+            report.skip(&resource(queue), format!("the retention of the dead-letter queue {}", redrive.target_arn), why)
+        }
     }
 }
 
@@ -227,23 +225,27 @@ fn retention(queue: &Queue, stated: &Stated, report: &mut Report) {
     let Some(Redrive { target: DeadLetters::Found { retention: dead_letters, .. }, .. }) = &queue.redrive else {
         return;
     };
-    // Without a statement, it is assumed that a message is handled before the dead-letter queue would have dropped it.
-    let horizon = match stated.redrive_within {
-        Some(redrive_within) => redrive_within + queue.retention,
+    // The dead-letter queue counts the age from the first send in a standard queue, and from the move in a FIFO queue. A redriven
+    // message starts again.
+    let last_redrive = match stated.redrive_within {
+        Some(redrive_within) => redrive_within,
+        None if queue.is_fifo => queue.retention + *dead_letters,
         None => *dead_letters,
     };
+    let horizon = last_redrive + queue.retention;
     if stated.retention <= horizon {
         report.find(
             Warning,
             "retention-below-redrive",
             &resource,
             format!(
-                "Records are kept for {}, and a message can return from the dead-letter queue for {}: it can run again, although it \
-                 took effect.",
+                "Records are kept for {}. A message can be redriven up to {} after its first send, and is then redelivered for {}: it \
+                 can run again, although it took effect.",
                 span(stated.retention),
-                span(horizon)
+                span(last_redrive),
+                span(queue.retention)
             ),
-            fix(horizon),
+            format!("{}, or redrive earlier, and state it by --redrive-within", fix(horizon)),
         );
     }
 }

@@ -58,7 +58,8 @@ pub(crate) fn redis(redis: &Redis, report: &mut Report) {
     match &redis.denied {
         Ok(denied) if denied.is_empty() => {}
         Ok(denied) => {
-            let rules: Vec<_> = denied.iter().map(|command| format!("+{command}")).collect();
+            let commands: Vec<_> = denied.iter().map(|command| format!("+{command}")).collect();
+            let rules = format!("~{}* {}", redis.prefix, commands.join(" "));
             report.find(
                 Error,
                 "redis-acl",
@@ -67,7 +68,13 @@ pub(crate) fn redis(redis: &Redis, report: &mut Report) {
                     "The user may not call {} on the records: calls are refused (`access_denied`).",
                     denied.join(", ")
                 ),
-                format!("ACL SETUSER USER ~once:* {}", rules.join(" ")),
+                match redis.service {
+                    Service::Own => format!("ACL SETUSER USER {rules}"),
+                    Service::Nodes | Service::Serverless => format!(
+                        "{rules} in the user's access string, by aws elasticache modify-user --append-access-string, or aws memorydb \
+                         update-user --access-string with the whole string"
+                    ),
+                },
             );
         }
         Err(why) => report.skip(resource, "the user's permissions", why),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     super::{
-        facts::{DeadLetters, Function, Mapping, Queue, Redrive, Source, Stated, Table, TableDescription, Ttl},
+        facts::{DeadLetters, Function, Mapping, Queue, Redrive, Source, Stated, Table, TableDescription, Ttl, Unread},
         finding::{Report, Severity},
         rules,
     },
@@ -33,25 +33,30 @@ fn good_queue() -> Queue {
 fn good_function(queue: Queue) -> Function {
     Function {
         name: "orders".into(),
+        qualifier: None,
         arn: "arn:aws:lambda:eu-central-1:1:function:orders".into(),
         timeout: 30 * SECOND,
         role: "arn:aws:iam::1:role/orders".into(),
         variables: [("IDEMPOTENCY_TABLE".to_owned(), "idempotency".to_owned())].into(),
         mappings: vec![Mapping {
             uuid: "u-1".into(),
+            is_enabled: true,
             source: Source::Queue(queue),
             batch_size: 10,
             window: Duration::ZERO,
             reports_failures: true,
         }],
+        aliases: Vec::new(),
+        unread: Vec::new(),
     }
 }
 
 fn stated() -> Stated {
     Stated {
+        is_store_given: false,
         margin: SECOND,
         retention: 15 * DAY,
-        redrive_within: None,
+        redrive_within: Some(10 * DAY),
         lease: None,
         reserve: None,
         concurrency: 10,
@@ -138,6 +143,7 @@ fn report_batch_item_failures_is_missing_on_a_stream() {
         function.mappings[0].source = Source::Stream("arn:aws:kinesis:eu-central-1:1:stream/s".into());
     });
     assert_only(&report, "report-batch-item-failures-missing", Severity::Error, "ReportBatchItemFailures");
+    assert!(report.findings[0].reason.contains("records, and advances past them"), "{report:#?}");
 }
 
 #[test]
@@ -227,8 +233,9 @@ fn the_dead_letter_queue_does_not_exist() {
 
 #[test]
 fn the_dead_letter_queue_cannot_be_read() {
-    let report = with_redrive(|redrive| redrive.target = DeadLetters::Unknown);
+    let report = with_redrive(|redrive| redrive.target = DeadLetters::Unread { why: "ExpiredToken".into() });
     assert_eq!((report.findings.len(), report.not_checked.len()), (0, 1), "{report:#?}");
+    assert_eq!(report.not_checked[0].why, "ExpiredToken");
 }
 
 #[test]
@@ -255,8 +262,17 @@ fn records_expire_before_the_queue_drops_the_message() {
 
 #[test]
 fn records_expire_before_the_dead_letter_queue_drops_the_message() {
-    let report = with_stated(|stated| stated.retention = 14 * DAY);
-    assert_only(&report, "retention-below-redrive", Severity::Warning, "15 * 24 * 60 * 60");
+    // The default. 4 + 14 days, in a FIFO queue 2 × 4 + 14.
+    for (is_fifo, horizon) in [(false, 18), (true, 22)] {
+        let mut queue = good_queue();
+        queue.is_fifo = is_fifo;
+        let function = good_function(queue);
+        let kept = |days| check(&function, &Stated { retention: days * DAY, redrive_within: None, ..stated() });
+        let fix = format!("{} * 24 * 60 * 60", horizon + 1);
+        assert_only(&kept(15), "retention-below-redrive", Severity::Warning, &fix);
+        assert_only(&kept(horizon), "retention-below-redrive", Severity::Warning, &fix);
+        assert_eq!(found(&kept(horizon + 1)), []);
+    }
 }
 
 #[test]
@@ -281,9 +297,16 @@ fn the_protection_is_switched_off() {
 }
 
 #[test]
-fn the_store_of_a_function_is_not_known() {
-    let report = with_function(|function| function.variables.clear());
+fn a_function_without_a_store_is_not_checked() {
+    let mut function = good_function(good_queue());
+    function.variables.clear();
+    function.mappings[0].reports_failures = false;
+    let report = check(&function, &stated());
     assert_eq!((report.findings.len(), report.not_checked.len()), (0, 1), "{report:#?}");
+    assert!(report.not_checked[0].why.contains("give --store"), "{report:#?}");
+    let report = check(&function, &Stated { is_store_given: true, ..stated() });
+    assert_only(&report, "report-batch-item-failures-missing", Severity::Error, "u-1");
+    assert_eq!(report.not_checked, []);
 }
 
 #[test]
@@ -293,15 +316,54 @@ fn a_source_has_no_rules() {
 }
 
 #[test]
-fn a_function_without_mappings_may_have_them_at_an_alias() {
+fn a_function_without_mappings_may_have_them_at_a_version() {
     let report = with_function(|function| function.mappings.clear());
     assert_eq!((report.findings.len(), report.not_checked.len()), (0, 1), "{report:#?}");
-    assert!(report.not_checked[0].why.contains("--function NAME:ALIAS"), "{report:#?}");
-    let of_alias = with_function(|function| {
+    assert!(report.not_checked[0].why.contains("--function NAME:VERSION"), "{report:#?}");
+    let of_version = with_function(|function| {
         function.mappings.clear();
-        function.arn.push_str(":live");
+        function.qualifier = Some("7".into());
     });
-    assert_eq!(of_alias, Report::default());
+    assert_eq!(of_version, Report::default());
+    let of_aliases = with_function(|function| {
+        function.mappings.clear();
+        function.aliases.push(good_function(good_queue()));
+    });
+    assert_eq!(of_aliases, Report::default());
+}
+
+#[test]
+fn a_disabled_mapping_is_not_checked_and_says_so() {
+    let report = with_function(|function| {
+        function.mappings[0].is_enabled = false;
+        function.mappings[0].reports_failures = false;
+        function.mappings[0].source = Source::MissingQueue("arn:aws:sqs:eu-central-1:1:gone".into());
+    });
+    assert_eq!((report.findings.len(), report.not_checked.len()), (0, 1), "{report:#?}");
+    assert!(report.not_checked[0].resource.ends_with("mapping u-1"), "{report:#?}");
+    assert!(report.not_checked[0].why.contains("disabled"), "{report:#?}");
+}
+
+#[test]
+fn the_queue_of_a_mapping_does_not_exist() {
+    let source = || Source::MissingQueue("arn:aws:sqs:eu-central-1:1:gone".into());
+    let report = with_function(|function| function.mappings[0].source = source());
+    assert_only(&report, "queue-missing", Severity::Error, "delete-event-source-mapping --uuid u-1");
+    assert!(report.findings[0].reason.contains(":gone"), "{report:#?}");
+}
+
+#[test]
+fn what_cannot_be_read_says_why_and_the_rest_is_checked() {
+    let report = with_function(|function| {
+        let unread = Source::UnreadQueue { arn: "arn:aws:sqs:eu-central-1:1:q".into(), why: "AccessDenied".into() };
+        function.mappings.push(Mapping { source: unread, ..function.mappings[0].clone() });
+        function.mappings[0].reports_failures = false;
+        function.unread.push(Unread { what: "event source mappings".into(), why: "Throttling".into() });
+    });
+    assert_only(&report, "report-batch-item-failures-missing", Severity::Error, "u-1");
+    let mut why: Vec<_> = report.not_checked.iter().map(|unchecked| unchecked.why.as_str()).collect();
+    why.sort_unstable();
+    assert_eq!(why, ["AccessDenied", "Throttling"], "{report:#?}");
 }
 
 #[test]

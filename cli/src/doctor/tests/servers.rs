@@ -19,6 +19,7 @@ fn with_redis(change: impl FnOnce(&mut Redis)) -> Report {
     ];
     let mut redis = Redis {
         place: "redis://h:6379".into(),
+        prefix: "orders:".into(),
         info: info.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         save: Some("3600 1".into()),
         denied: Ok(Vec::new()),
@@ -53,10 +54,11 @@ fn good_postgres() -> Postgres {
         has_autovacuum: true,
         denied: Vec::new(),
         oldest_days: Some(1),
+        denied_schema: None,
     };
     Postgres {
         place: "postgres://h/d".into(),
-        role: "once_app".into(),
+        role: "once-app".into(),
         version: 140_000,
         is_standby: false,
         settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
@@ -124,8 +126,13 @@ fn redis_is_a_replica() {
 
 #[test]
 fn the_user_of_redis_lacks_commands() {
-    let report = with_redis(|redis| redis.denied = Ok(vec!["hset".into(), "pexpireat".into()]));
-    assert_only(&report, "redis-acl", Severity::Error, "+hset +pexpireat");
+    let denied = || Ok(vec!["hset".into(), "pexpireat".into()]);
+    let report = with_redis(|redis| redis.denied = denied());
+    assert_only(&report, "redis-acl", Severity::Error, "ACL SETUSER USER ~orders:* +hset +pexpireat");
+    // ElastiCache and MemoryDB refuse ACL SETUSER.
+    let report = with_redis(|redis| (redis.denied, redis.service) = (denied(), Service::Nodes));
+    assert_only(&report, "redis-acl", Severity::Error, "~orders:* +hset +pexpireat in the user's access string");
+    assert!(!report.findings[0].fix.contains("SETUSER"), "{report:#?}");
 }
 
 #[test]
@@ -202,7 +209,7 @@ fn postgres_has_another_isolation_level() {
         &report,
         "postgres-isolation",
         Severity::Warning,
-        "ALTER ROLE once_app SET default_transaction_isolation",
+        r#"ALTER ROLE "once-app" SET default_transaction_isolation"#,
     );
 }
 
@@ -286,7 +293,18 @@ fn autovacuum_is_off() {
 #[test]
 fn the_role_lacks_privileges() {
     let report = with_records(|table| table.denied = vec!["UPDATE".into(), "DELETE".into()]);
-    assert_only(&report, "postgres-privileges", Severity::Error, "GRANT UPDATE, DELETE ON once_records TO once_app");
+    assert_only(
+        &report,
+        "postgres-privileges",
+        Severity::Error,
+        r#"GRANT UPDATE, DELETE ON once_records TO "once-app""#,
+    );
+}
+
+#[test]
+fn the_role_may_not_use_the_schema() {
+    let report = with_records(|table| table.denied_schema = Some("orders".into()));
+    assert_only(&report, "postgres-schema-usage", Severity::Error, r#"GRANT USAGE ON SCHEMA orders TO "once-app""#);
 }
 
 #[test]

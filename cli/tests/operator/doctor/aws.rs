@@ -1,5 +1,7 @@
 //! Functions and queues in MiniStack. Its answers have the shape of AWS's API models.
 
+use std::process::Command;
+
 use aws_sdk_lambda::{
     primitives::Blob,
     types::{Environment, FunctionCode, FunctionResponseType, Runtime},
@@ -15,7 +17,7 @@ const EMPTY_ZIP: [u8; 22] = [b'P', b'K', 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 
 const UNCHECKED: [&str; 2] =
     ["batch size × p99 ÷ concurrency < timeout − reserve", "the permissions of its role on the table"];
 
-/// A function with a queue, whose mapping is disabled.
+/// A function with a queue. No test sends a message to an enabled mapping, because the function has no code.
 pub(crate) struct Deployment {
     pub(crate) name: String,
     pub(crate) queue_url: String,
@@ -69,7 +71,6 @@ impl Deployment {
             .function_name(&name)
             .event_source_arn(arn(&name))
             .batch_size(10)
-            .enabled(false)
             .function_response_types(FunctionResponseType::ReportBatchItemFailures)
             .send()
             .await
@@ -81,13 +82,23 @@ impl Deployment {
         self.queues.set_queue_attributes().queue_url(url).attributes(attribute, value).send().await.unwrap();
     }
 
+    pub(crate) async fn enable(&self, is_enabled: bool) {
+        let update = self.functions.update_event_source_mapping().uuid(&self.mapping);
+        update.enabled(is_enabled).send().await.unwrap();
+    }
+
     async fn check(&self, arguments: &[&str]) -> Report {
+        let mut command = self.command();
+        command.args(["doctor", "--redrive-within", "10d"]).args(arguments);
+        report(command).await
+    }
+
+    fn command(&self) -> Command {
         let mut command = tool();
         command.envs([("AWS_ENDPOINT_URL", server("MINISTACK_ENDPOINT")), ("AWS_REGION", "us-east-1".to_owned())]);
         // The store alone is on another server, because this one is not the reference for DynamoDB.
         command.env("AWS_ENDPOINT_URL_DYNAMODB", server("DYNAMODB_ENDPOINT"));
-        command.arg("doctor").args(arguments);
-        report(command).await
+        command
     }
 
     /// Without the store.
@@ -176,10 +187,97 @@ async fn each_fault_of_a_deployment_is_found() {
     update.function_response_types(FunctionResponseType::ReportBatchItemFailures).send().await.unwrap();
 
     let update = deployment.functions.update_function_configuration().function_name(name);
-    let variables = Environment::builder().variables("LAMBDA_ONCE_DISABLED", "1").build();
-    update.environment(variables).send().await.unwrap();
+    let variables = Environment::builder().variables("LAMBDA_ONCE_DISABLED", "1").variables("IDEMPOTENCY_TABLE", name);
+    update.environment(variables.build()).send().await.unwrap();
     assert_eq!(deployment.codes().await, ["protection-disabled"]);
 
     deployment.queues.delete_queue().queue_url(dead).send().await.unwrap();
     assert_eq!(deployment.codes().await, ["protection-disabled", "dead-letter-queue-absent"]);
+}
+
+#[tokio::test]
+async fn a_disabled_mapping_is_not_checked() {
+    let deployment = Deployment::new("", "none").await;
+    deployment.enable(false).await;
+    deployment.queues.delete_queue().queue_url(&deployment.queue_url).send().await.unwrap();
+    let report = deployment.check(&["--function", &deployment.name]).await;
+    report.assert(&["table-missing"], &["the event source mapping", UNCHECKED[1]]);
+    assert!(report.ended.out.contains("it is disabled"), "{report:#?}");
+}
+
+#[tokio::test]
+async fn a_deleted_queue_leaves_the_other_findings() {
+    let deployment = Deployment::new("", "none").await;
+    deployment.queues.delete_queue().queue_url(&deployment.queue_url).send().await.unwrap();
+    let report = deployment.check(&["--function", &deployment.name]).await;
+    report.assert(&["queue-missing", "table-missing"], &UNCHECKED[1..]);
+}
+
+#[tokio::test]
+async fn a_missing_function_leaves_the_other_findings() {
+    let (deployment, missing) = (Deployment::new("", "none").await, unique_name());
+    let mut command = deployment.command();
+    command.args([
+        "doctor",
+        "--redrive-within",
+        "10d",
+        "--function",
+        &missing,
+        "--function",
+        &deployment.name,
+        "--output",
+        "jsonl",
+    ]);
+    let ended = crate::support::ended(command).await.assert_code(1);
+    assert!(ended.out.contains(r#""code":"table-missing""#), "{ended:?}");
+    assert!(ended.out.contains(&format!(r#""resource":"function {missing}","what":"the function""#)), "{ended:?}");
+    assert!(ended.out.contains("ResourceNotFoundException"), "{ended:?}");
+    assert_eq!(ended.errors, "error: not all functions could be read\n");
+}
+
+#[tokio::test]
+async fn mappings_of_aliases_are_checked_with_the_version_that_they_name() {
+    let deployment = Deployment::new("", "none").await;
+    let (name, functions) = (&deployment.name, &deployment.functions);
+    functions.delete_event_source_mapping().uuid(&deployment.mapping).send().await.unwrap();
+    let none = deployment.check(&["--function", name]).await;
+    none.assert(&["table-missing"], &["event source mappings", UNCHECKED[1]]);
+
+    let version = functions.publish_version().function_name(name).send().await.unwrap().version.unwrap();
+    for alias in ["idle", "live"] {
+        functions.create_alias().function_name(name).name(alias).function_version(&version).send().await.unwrap();
+    }
+    let mapping = functions.create_event_source_mapping().function_name(format!("{name}:live"));
+    mapping.event_source_arn(format!("arn:aws:sqs:us-east-1:000000000000:{name}")).send().await.unwrap();
+    // It leaves the version as it is.
+    functions.update_function_configuration().function_name(name).timeout(60).send().await.unwrap();
+    let report = deployment.check(&["--function", name, "--p99", "800ms"]).await;
+    report.assert(&["table-missing", "report-batch-item-failures-missing"], &UNCHECKED[1..]);
+    let resource = report.findings[1]["resource"].as_str().unwrap();
+    assert!(resource.starts_with(&format!("function {name}:live, event source mapping ")), "{report:#?}");
+}
+
+#[tokio::test]
+async fn a_function_of_a_stack_without_a_store_is_not_checked() {
+    let stack = unique_name();
+    let deployment = Deployment::new("", &stack).await;
+    let update = deployment.functions.update_function_configuration().function_name(&deployment.name);
+    update.environment(Environment::builder().variables("OTHER", "1").build()).send().await.unwrap();
+    let update = deployment.functions.update_event_source_mapping().uuid(&deployment.mapping);
+    update.set_function_response_types(Some(Vec::new())).send().await.unwrap();
+    let report = deployment.check(&["--stack", &stack]).await;
+    report.assert(&[], &["its store, event source mappings and queues"]);
+}
+
+#[tokio::test]
+async fn dlq_skips_a_deleted_queue_and_says_so() {
+    let (deployment, deleted) = (Deployment::new("", "none").await, Deployment::new("", "none").await);
+    let arn = format!("arn:aws:sqs:us-east-1:000000000000:{}", deleted.name);
+    let mapping = deployment.functions.create_event_source_mapping().function_name(&deployment.name);
+    mapping.event_source_arn(&arn).send().await.unwrap();
+    deployment.queues.delete_queue().queue_url(&deleted.queue_url).send().await.unwrap();
+    let mut command = deployment.command();
+    command.args(["dlq", "list", "--function", &deployment.name]);
+    let ended = crate::support::ended(command).await.assert_code(3);
+    assert_eq!(ended.errors, format!("there is no queue {arn}\nno such message\n"));
 }

@@ -104,6 +104,16 @@ async fn each_fault_of_postgres_is_found() {
             "ALTER TABLE SCHEMA.once_records ADD PRIMARY KEY (scope, key_hash)",
             "postgres-key-missing",
         ),
+        (
+            "ALTER TABLE SCHEMA.once_marks SET (autovacuum_enabled = No)",
+            "ALTER TABLE SCHEMA.once_marks RESET (autovacuum_enabled)",
+            "postgres-autovacuum-off",
+        ),
+        (
+            "ALTER TABLE SCHEMA.once_records SET (autovacuum_enabled = 0)",
+            "ALTER TABLE SCHEMA.once_records RESET (autovacuum_enabled)",
+            "postgres-autovacuum-off",
+        ),
     ] {
         database.execute(plant).await;
         database.check().await.assert(&[code], &[]);
@@ -114,5 +124,26 @@ async fn each_fault_of_postgres_is_found() {
     database.check().await.assert(&["postgres-marks-missing"], &[]);
     database.execute("DROP TABLE SCHEMA.once_records").await;
     assert_eq!(database.check().await.codes(), ["postgres-table-missing", "postgres-marks-missing"]);
+    database.drop().await;
+}
+
+#[tokio::test]
+async fn a_role_without_its_schema_leaves_the_other_findings() {
+    let database = Database::new().await;
+    database.execute("REVOKE USAGE ON schema SCHEMA FROM MINE; ALTER ROLE MINE SET synchronous_commit = off").await;
+    let codes = ["postgres-synchronous-commit", "postgres-schema-usage", "postgres-schema-usage"];
+    database.check().await.assert(&codes, &[]);
+    database.execute("DROP TABLE SCHEMA.once_records, SCHEMA.once_marks").await;
+    let codes = ["postgres-synchronous-commit", "postgres-table-missing", "postgres-marks-missing"];
+    database.check().await.assert(&codes, &[]);
+    database.drop().await;
+}
+
+#[tokio::test]
+async fn options_that_the_library_accepts_are_accepted() {
+    let database = Database::new().await;
+    for options in ["sslmode=allow", "sslmode=prefer&gssencmode=disable&sslsni=1&pgbouncer=true&sslrootcert=system"] {
+        doctor(&["--store", &format!("{}&{options}", database.store)]).await.assert(&[], &[]);
+    }
     database.drop().await;
 }

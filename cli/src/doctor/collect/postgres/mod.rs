@@ -1,13 +1,14 @@
 //! A server of PostgreSQL, and the tables of a store.
 
+mod client;
+
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result};
 use lambda_once::store::postgres::tokio_postgres::{Client, Config, Row, types::Type};
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use tokio::time::timeout;
-use tokio_postgres_rustls::MakeRustlsConnect;
 
+use self::client::client;
 use super::super::facts::{Pooler, Postgres, PostgresTable};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,8 +26,8 @@ const MARKS_KEY: [&str; 2] = ["scope", "entity"];
 ///
 /// Returns an error if the server cannot be reached, or refuses a query of its catalog.
 pub(crate) async fn postgres(url: &str, place: String, schema: &str) -> Result<Postgres> {
-    let config: Config = url.parse().context("the URL of PostgreSQL cannot be read")?;
-    let (client, connection) = timeout(TIMEOUT, config.connect(tls()?))
+    let (config, tls) = client(url)?;
+    let (client, connection) = timeout(TIMEOUT, config.connect(tls))
         .await
         .context("PostgreSQL did not answer in time")?
         .with_context(|| format!("no connection to {place}"))?;
@@ -34,16 +35,6 @@ pub(crate) async fn postgres(url: &str, place: String, schema: &str) -> Result<P
     let found = timeout(TIMEOUT, describe(&client, &config, place, schema)).await;
     driver.abort();
     found.context("PostgreSQL did not answer in time")?
-}
-
-fn tls() -> Result<MakeRustlsConnect> {
-    let roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    let config = ClientConfig::builder_with_provider(ring::default_provider().into())
-        .with_safe_default_protocol_versions()
-        .context("the TLS client cannot be built")?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(MakeRustlsConnect::new(config))
 }
 
 async fn describe(client: &Client, config: &Config, place: String, schema: &str) -> Result<Postgres> {
@@ -110,13 +101,17 @@ async fn table(client: &Client, statement: &Statement, key: [&str; 2]) -> Result
         .query_typed(include_str!("table.sql"), &[(&statement.name, Type::TEXT), (&key, Type::TEXT_ARRAY)])
         .await?;
     let Some(row) = rows.first() else { return Ok(table) };
+    table.denied_schema = row.try_get("denied_schema")?;
     table.columns = row.try_get("columns")?;
     table.has_primary_key = row.try_get("has_primary_key")?;
     table.has_purge_index = row.try_get("has_purge_index")?;
     table.has_autovacuum = row.try_get("has_autovacuum")?;
     table.denied = row.try_get("denied")?;
     // By the index, or it would read the whole table.
-    if table.has_purge_index && !table.denied.iter().any(|privilege| privilege == "SELECT") {
+    if table.denied_schema.is_none()
+        && table.has_purge_index
+        && !table.denied.iter().any(|privilege| privilege == "SELECT")
+    {
         let sql = format!(
             "SELECT floor(extract(epoch FROM now()) / 86400)::integer - min(purge_day) AS days FROM {}",
             statement.name
