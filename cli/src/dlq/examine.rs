@@ -119,6 +119,9 @@ pub(crate) struct View<'a> {
     id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<&'a str>,
+    /// The ARN of the queue that it comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a str>,
     receives: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     sent_at: Option<String>,
@@ -185,6 +188,7 @@ impl Examined {
         View {
             id: &self.message.id,
             group: self.message.group(),
+            source: self.message.source(),
             receives: self.message.receives(),
             sent_at: self.message.sent_at().map(instant),
             key: self.key.as_deref(),

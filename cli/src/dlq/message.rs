@@ -9,6 +9,7 @@ use lambda_once::{clock::Timestamp, record::KeyHash};
 const ORIGINAL_ID: &str = "lambda-once.message-id";
 const REASON: &str = "lambda-once.reason";
 const KEY: &str = "lambda-once.key";
+const SOURCE: &str = "lambda-once.source";
 const ENCODING: &str = "lambda-once.encoding";
 
 /// A received message.
@@ -65,6 +66,11 @@ impl Message {
 
     pub(crate) fn group(&self) -> Option<&str> {
         self.system(&Attribute::MessageGroupId)
+    }
+
+    /// Returns the ARN of the queue that it comes from, as SQS or else `SqsDeadLetters` has noted it.
+    pub(crate) fn source(&self) -> Option<&str> {
+        self.system(&Attribute::DeadLetterQueueSourceArn).or_else(|| self.text(SOURCE))
     }
 
     pub(crate) fn receives(&self) -> u64 {

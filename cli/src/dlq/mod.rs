@@ -5,6 +5,7 @@ mod message;
 mod queue;
 mod reader;
 mod redrive;
+mod refusal;
 mod selector;
 
 use anyhow::{Context, Result, bail};
@@ -21,7 +22,7 @@ use self::{
 use crate::{
     args::{self, Dlq, DlqFilter, Output},
     aws,
-    doctor::{Account, DeadLetters, Source},
+    doctor::{Account, DeadLetters, Function, Source},
     output::{self, Ending},
     pace::Pace,
     settings::Settings,
@@ -55,8 +56,8 @@ pub(crate) async fn run(command: args::DlqCommand, settings: Settings, is_store_
 /// A dead-letter queue, and the settings of the function behind its source.
 struct Target {
     queue: Queue,
-    /// The URL of the source, if a function has named it.
-    source: Option<String>,
+    /// The URLs of the sources that a function has named.
+    sources: Vec<String>,
     settings: Settings,
 }
 
@@ -65,7 +66,7 @@ impl Target {
         let client = sqs::client(&aws::config().await);
         if let Some(queue) = &dlq.queue {
             let url = sqs::url(&client, queue).await?.with_context(|| format!("there is no queue {queue}"))?;
-            return Ok(Self { queue: Queue { client, url }, source: None, settings });
+            return Ok(Self { queue: Queue { client, url }, sources: Vec::new(), settings });
         }
         let account = Account::open().await;
         let functions = match (&dlq.function, &dlq.stack) {
@@ -73,27 +74,32 @@ impl Target {
             (None, Some(stack)) => account.functions_of(stack).await?,
             (None, None) => unreachable!("the command line has one of them"),
         };
-        let mut found = Vec::new();
+        // Each dead-letter queue, with its function and the sources of the function.
+        let mut found: Vec<(String, Function, Vec<String>)> = Vec::new();
         for name in functions {
             let function = account.function(&name).await?;
             for mapping in &function.mappings {
                 if let Source::Queue(queue) = &mapping.source
                     && let Some(DeadLetters::Found { url, .. }) = queue.redrive.as_ref().map(|redrive| &redrive.target)
                 {
-                    found.push((url.clone(), queue.url.clone(), function.clone()));
+                    let of_both = |(known, of, _): &&mut (String, Function, _)| known == url && of.arn == function.arn;
+                    match found.iter_mut().find(of_both) {
+                        Some((.., sources)) => sources.push(queue.url.clone()),
+                        None => found.push((url.clone(), function.clone(), vec![queue.url.clone()])),
+                    }
                 }
             }
         }
         match &found[..] {
-            [(url, source, function)] => Ok(Self {
+            [(url, function, sources)] => Ok(Self {
                 queue: Queue { client, url: url.clone() },
-                source: Some(source.clone()),
+                sources: sources.clone(),
                 settings: settings.of_function(&function.name, &function.variables, is_store_given)?,
             }),
             [] => bail!("no dead-letter queue was found: give --queue"),
             _ => {
-                let urls: Vec<_> = found.iter().map(|(url, ..)| url.as_str()).collect();
-                bail!("there are several dead-letter queues; choose by --function or --queue: {}", urls.join(", "))
+                let places: Vec<_> = found.iter().map(|(url, of, _)| format!("{url} of {}", of.name)).collect();
+                bail!("there are several dead-letter queues; choose by --function or --queue: {}", places.join(", "))
             }
         }
     }

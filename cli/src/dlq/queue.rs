@@ -48,6 +48,11 @@ impl Queue {
         path(&self.url) == path(&other.url)
     }
 
+    /// Returns whether this is its ARN. A dead-letter queue and its sources are in one Region.
+    pub(crate) fn has_arn(&self, arn: &str) -> bool {
+        self.url.rsplitn(3, '/').take(2).eq(arn.rsplitn(3, ':').take(2))
+    }
+
     /// Receives up to ten messages, which are then invisible to others for this time.
     pub(crate) async fn receive(&self, hold: Duration) -> Result<Vec<Message>> {
         let request = self.client.receive_message().queue_url(&self.url).max_number_of_messages(BATCH as i32);

@@ -17,6 +17,7 @@ use super::{
     message::Message,
     queue::{BATCH, Queue},
     reader::Reader,
+    refusal::Refusal,
     survey, table,
 };
 use crate::{
@@ -40,6 +41,8 @@ struct Made {
     copied: usize,
     failed: usize,
     refused: usize,
+    /// Refused, because another queue than the destination has dead-lettered it.
+    foreign: usize,
     /// Moved, and dead-lettered again.
     returned: usize,
     /// Why it ended before the queue did.
@@ -48,7 +51,7 @@ struct Made {
 
 impl Made {
     fn ending(&self) -> Ending {
-        match (self.moved, self.copied + self.failed + self.refused + self.returned) {
+        match (self.moved, self.copied + self.failed + self.refused + self.foreign + self.returned) {
             (_, 1..) => Ending::Incomplete,
             _ if self.stopped.is_some() => Ending::Incomplete,
             (0, 0) => Ending::Nothing,
@@ -64,6 +67,7 @@ impl fmt::Display for Made {
             (self.copied, "sent, but not deleted"),
             (self.failed, "failed"),
             (self.refused, "refused"),
+            (self.foreign, "skipped, because of another source"),
             (self.returned, "dead-lettered again, and left"),
         ] {
             if count > 0 {
@@ -111,7 +115,8 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
             return Ok(Ending::Nothing);
         }
         let table = table(survey.messages.iter(), false, SystemClock.now());
-        let refusals: Vec<_> = survey.messages.iter().filter_map(|message| refusal(message, &redrive)).collect();
+        let refusals: Vec<_> =
+            survey.messages.iter().filter_map(|message| Refusal::of(message, &redrive, &to)).collect();
         let count = survey.messages.len() - refusals.len();
         let refused = refusals.first().map_or(String::new(), |why| format!(", {} refused: {why}", refusals.len()));
         let question = format!("{ACTION} {count} of {} to {}{refused}", target.queue.url, to.url);
@@ -148,31 +153,17 @@ async fn destination(redrive: &DlqRedrive, target: &Target) -> Result<Queue> {
         let url = sqs::url(&client, to).await?.with_context(|| format!("there is no queue {to}"))?;
         return Ok(Queue { client, url });
     }
-    if let Some(url) = &target.source {
-        return Ok(Queue { client, url: url.clone() });
+    let mut sources = target.sources.clone();
+    if sources.is_empty() {
+        sources = target.queue.sources().await.context("the source of the dead-letter queue: give --to")?;
     }
-    let mut sources = target.queue.sources().await.context("the source of the dead-letter queue: give --to")?;
     match sources.len() {
         1 => Ok(Queue { client, url: sources.remove(0) }),
         0 => bail!("no redrive policy names this queue: give --to"),
-        _ => bail!("the queue has several sources; choose one by --to: {}", sources.join(", ")),
-    }
-}
-
-/// Why a message is refused without `--unprotected`.
-const UNPROTECTED: &str = "its key is the message id, or is not known, and a redriven message has a new id, so that the effect could repeat: give \
-     --selector or --unprotected";
-
-const ENCODED: &str = "its body is in base64, because SQS does not accept the original one";
-
-/// Returns why a message is not moved.
-fn refusal(examined: &Examined, redrive: &DlqRedrive) -> Option<&'static str> {
-    if examined.message.is_encoded() {
-        Some(ENCODED)
-    } else if examined.is_protected || redrive.unprotected {
-        None
-    } else {
-        Some(UNPROTECTED)
+        _ => bail!(
+            "the queue has several sources; choose by --function, or by --to, which takes the messages of all: {}",
+            sources.join(", ")
+        ),
     }
 }
 
@@ -215,10 +206,13 @@ impl Mover<'_> {
                 } else if self.has_returned(&examined.message) {
                     reader.keep(&examined.message);
                     self.made.returned += 1;
-                } else if let Some(why) = refusal(&examined, self.redrive) {
+                } else if let Some(why) = Refusal::of(&examined, self.redrive, self.to) {
                     reader.keep(&examined.message);
-                    self.made.refused += 1;
-                    warn(&examined, why);
+                    match why {
+                        Refusal::OtherSource => self.made.foreign += 1,
+                        Refusal::Encoded | Refusal::Unprotected => self.made.refused += 1,
+                    }
+                    warn(&examined, &why.to_string());
                 } else {
                     chosen.push(examined);
                 }

@@ -2,6 +2,7 @@
 
 mod proxy;
 mod queues;
+mod sources;
 
 use std::process::Stdio;
 
