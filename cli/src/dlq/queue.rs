@@ -79,8 +79,7 @@ impl Queue {
         released
     }
 
-    /// Sends messages with their bodies, attributes, groups and deduplication ids. Returns the new id of each, or why it was not
-    /// sent.
+    /// Sends messages with their bodies, attributes and groups. Returns the new id of each, or why it was not sent.
     pub(crate) async fn send(&self, messages: &[&Message]) -> Vec<Result<String, Unsent>> {
         let entries: Result<Vec<_>> =
             messages.iter().enumerate().map(|(index, message)| self.entry(index, message)).collect();
@@ -123,8 +122,9 @@ impl Queue {
             // Standard queues may have groups too, for fairness.
             .set_message_group_id(message.group().map(str::to_owned));
         if self.is_fifo() {
-            let id = message.system(&Attribute::MessageDeduplicationId);
-            entry = entry.set_message_deduplication_id(id.map(str::to_owned));
+            // The sender's own id may be one that SQS has seen in the last five minutes: it would accept the message and drop it. This
+            // one is unique, and the same when a run that was killed is repeated.
+            entry = entry.message_deduplication_id(&message.id);
         }
         if let Some(trace) = message.system(&Attribute::AwsTraceHeader) {
             let value = MessageSystemAttributeValue::builder().data_type("String").string_value(trace).build()?;
