@@ -38,7 +38,8 @@ pub(crate) struct DlqRedrive {
     /// The queue to move messages to, by its URL, ARN or name. Default: the source of the dead-letter queue
     #[arg(long, value_name = "QUEUE")]
     pub(crate) to: Option<String>,
-    /// Also messages whose key is the message id, or is not known: a new message has a new id, so that the effect can repeat
+    /// Also messages whose key is the message id, or whose key or store is not known: a new message has a new id, so that the effect
+    /// can repeat
     #[arg(long)]
     pub(crate) unprotected: bool,
     #[command(flatten)]

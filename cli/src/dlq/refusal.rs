@@ -38,8 +38,8 @@ impl fmt::Display for Refusal {
             Self::Encoded => "its body is in base64, because SQS does not accept the original one",
             Self::OtherSource => "it comes from another queue than the destination: choose its function or queue",
             Self::Unprotected => {
-                "its key is the message id, or is not known, and a redriven message has a new id, so that the effect could \
-                 repeat: give --selector or --unprotected"
+                "its key is the message id, or its key or the store is not known, and a redriven message has a new id, so that \
+                 the effect could repeat: give --selector and --store, or --unprotected"
             }
         })
     }

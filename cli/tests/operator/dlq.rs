@@ -14,7 +14,7 @@ use self::{
 };
 use crate::{
     doctor::aws::Deployment,
-    support::{ended, file, objects, unique_name},
+    support::{SCOPE, ended, file, objects, server, tool, unique_name},
 };
 
 /// The ids of the orders in these messages.
@@ -194,6 +194,37 @@ async fn a_key_by_message_id_is_refused() {
     }
     by(&["--selector", "message-id", "--unprotected"]).await.assert_code(0);
     assert_eq!((queues.count(&queues.dead).await, queues.count(&queues.source).await), ((0, 0), (1, 0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_selector_that_the_records_contradict_protects_nothing() {
+    let queues = Queues::new("").await;
+    let id = queues.dead_letter("1", &[]).await;
+    // The function has keyed it by its message id.
+    queues.records.complete(&id).await;
+    queues.dead_letter("2", &[]).await;
+    let listed = queues.run(&["list", "--json", "--state", "unknown"]).await.assert_code(0).objects();
+    assert_eq!((listed.len(), &listed[0]["id"]), (1, &json!(id)));
+    assert!(listed[0]["redrive"].as_str().unwrap().contains("check --selector"), "{listed:?}");
+    let redrive = ["redrive", "--to", &*queues.source, "--yes"];
+    assert_eq!(queues.run(&redrive).await.assert_code(4).out, "redrive: 1 moved, 1 refused\n");
+    queues.run(&[&redrive[..], &["--unprotected"]].concat()).await.assert_code(0);
+    assert_eq!(orders(&queues.drain(&queues.source).await), ["2", "1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_protected_without_a_store() {
+    let queues = Queues::new("").await;
+    queues.dead_letter("1", &[]).await;
+    let redrive = ["dlq", "redrive", "--queue", &*queues.dead, "--to", &*queues.source, "--selector", "/order_id"];
+    let run = async |more: &[&str]| {
+        let mut command = tool();
+        command.envs([("AWS_ENDPOINT_URL", server("MINISTACK_ENDPOINT")), ("AWS_REGION", "us-east-1".to_owned())]);
+        command.args(["--scope", SCOPE]).args(redrive).args(more);
+        ended(command).await
+    };
+    assert_eq!(run(&["--yes"]).await.assert_code(4).out, "redrive: 0 moved, 1 refused\n");
+    run(&["--yes", "--unprotected"]).await.assert_code(0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
