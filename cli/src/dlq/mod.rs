@@ -2,6 +2,7 @@
 
 mod examine;
 mod message;
+mod plan;
 mod queue;
 mod reader;
 mod redrive;
@@ -34,6 +35,9 @@ use crate::{
 const READS_PER_SECOND: u32 = 1_000;
 /// A number of messages that fits on a few screens. JSON is not limited by default.
 const DEFAULT_LIMIT: u64 = 100;
+
+/// A limit of lists and dry runs. A message that is moved makes room for the next of its group.
+const FIFO_NOTE: &str = "a FIFO queue shows at most the first ten messages of each group";
 
 /// Runs a command.
 ///
@@ -108,34 +112,44 @@ impl Target {
 async fn list(list: args::DlqList, target: &Target) -> Result<Ending> {
     let output = list.format.output();
     let default_limit = matches!(output, Output::Human | Output::Table).then_some(DEFAULT_LIMIT);
-    let survey = survey(&list.dlq, &list.filter, target, default_limit).await?;
+    let limit = list.filter.limit.or(default_limit);
+    let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let mut messages = Vec::new();
+    let is_interrupted = survey(&list.dlq, target, |_, received| {
+        let now = SystemClock.now();
+        messages.extend(received.into_iter().filter(|message| is_selected(message, &list.filter, now)));
+        messages.len() < limit
+    });
+    let is_interrupted = is_interrupted.await?;
+    let is_cut = messages.len() >= limit;
+    messages.truncate(limit);
     let now = SystemClock.now();
     match output {
         Output::Human | Output::Table => {
-            if survey.messages.is_empty() {
+            if messages.is_empty() {
                 eprintln!("no such message");
             } else {
-                output::text(&table(survey.messages.iter(), list.show_result, now))?;
+                output::text(&table(messages.iter(), list.show_result, now))?;
             }
         }
         Output::Json => {
-            let views: Vec<_> = survey.messages.iter().map(|message| message.view(list.show_result)).collect();
+            let views: Vec<_> = messages.iter().map(|message| message.view(list.show_result)).collect();
             output::line(&json(&views)?)?;
         }
         Output::Jsonl => {
-            for message in &survey.messages {
+            for message in &messages {
                 output::line(&json(&message.view(list.show_result))?)?;
             }
         }
     }
-    if survey.is_cut {
+    if is_cut {
         eprintln!("there may be more: raise --limit, or use --json");
     }
     if target.queue.is_fifo() {
-        eprintln!("a FIFO queue shows at most the first ten messages of each group");
+        eprintln!("{FIFO_NOTE}");
     }
-    Ok(match survey.messages.len() {
-        _ if survey.is_interrupted => Ending::Incomplete,
+    Ok(match messages.len() {
+        _ if is_interrupted => Ending::Incomplete,
         0 => Ending::Nothing,
         _ => Ending::Done,
     })
@@ -150,46 +164,35 @@ fn table<'a>(messages: impl Iterator<Item = &'a Examined>, with_failure: bool, n
     columns(&rows)
 }
 
-/// The messages that a filter selects.
-struct Survey {
-    messages: Vec<Examined>,
-    is_cut: bool,
-    is_interrupted: bool,
-}
-
-/// Reads the queue, and leaves all messages in it, visible again.
-async fn survey(dlq: &Dlq, filter: &DlqFilter, target: &Target, default_limit: Option<u64>) -> Result<Survey> {
-    let limit = filter.limit.or(default_limit).map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+/// Reads the queue until `visit` returns `false`, and leaves all messages in it, visible again. Returns whether it was interrupted.
+async fn survey(dlq: &Dlq, target: &Target, visit: impl FnMut(&mut Reader<'_>, Vec<Examined>) -> bool) -> Result<bool> {
     let mut reader = Reader::new(&target.queue, dlq.hold);
-    let read = read(dlq, filter, target, limit, &mut reader).await;
+    let read = read(dlq, target, visit, &mut reader).await;
     // Also after an error, or nobody sees them for minutes.
     let finished = reader.finish().await;
-    let survey = read?;
+    let is_interrupted = read?;
     finished?;
-    Ok(survey)
+    Ok(is_interrupted)
 }
 
-async fn read(dlq: &Dlq, filter: &DlqFilter, target: &Target, limit: usize, reader: &mut Reader<'_>) -> Result<Survey> {
+async fn read(
+    dlq: &Dlq,
+    target: &Target,
+    mut visit: impl FnMut(&mut Reader<'_>, Vec<Examined>) -> bool,
+    reader: &mut Reader<'_>,
+) -> Result<bool> {
     let store = store::open_if_known(&target.settings).await?;
     let examiner = Examiner::new(dlq, &target.settings, store.as_deref());
     let mut pace = Pace::new(READS_PER_SECOND);
-    let (mut messages, mut is_interrupted) = (Vec::new(), false);
-    while messages.len() < limit {
+    loop {
         if !pace.wait().await {
-            is_interrupted = true;
-            break;
+            return Ok(true);
         }
         let received = reader.next().await?;
-        if received.is_empty() {
-            break;
+        if received.is_empty() || !visit(reader, examiner.examine(received).await?) {
+            return Ok(false);
         }
-        let now = SystemClock.now();
-        let examined = examiner.examine(received).await?;
-        messages.extend(examined.into_iter().filter(|message| is_selected(message, filter, now)));
     }
-    let is_cut = messages.len() >= limit;
-    messages.truncate(limit);
-    Ok(Survey { messages, is_cut, is_interrupted })
 }
 
 fn is_selected(examined: &Examined, filter: &DlqFilter, now: Timestamp) -> bool {

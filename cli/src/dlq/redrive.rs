@@ -11,14 +11,14 @@ use lambda_once::clock::{Clock, SystemClock};
 use serde::Serialize;
 
 use super::{
-    Target,
+    FIFO_NOTE, Target,
     examine::{Examined, Examiner},
-    is_selected,
     message::Message,
+    plan::{Plan, Rules, Verdict},
     queue::{BATCH, Queue},
     reader::Reader,
     refusal::Refusal,
-    survey, table,
+    table,
 };
 use crate::{
     args::DlqRedrive,
@@ -103,40 +103,19 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
         target.queue.url,
         to.url
     );
-    let is_dry = redrive.how.dry_run || !redrive.how.yes;
-    if is_dry {
-        let survey = survey(&redrive.dlq, &redrive.filter, target, None).await?;
-        if survey.is_interrupted {
-            eprintln!("{INTERRUPTED}: nothing was moved");
-            return Ok(Ending::Incomplete);
+    let mut rules = Rules { redrive: &redrive, to: &to, confirmed: None };
+    if redrive.how.dry_run || !redrive.how.yes {
+        let plan = Plan::make(&rules, target).await?;
+        if let Some(ending) = confirm(&plan, &rules, target).await? {
+            return Ok(ending);
         }
-        if survey.messages.is_empty() {
-            eprintln!("nothing to {ACTION}");
-            return Ok(Ending::Nothing);
-        }
-        let table = table(survey.messages.iter(), false, SystemClock.now());
-        let refusals: Vec<_> =
-            survey.messages.iter().filter_map(|message| Refusal::of(message, &redrive, &to)).collect();
-        let count = survey.messages.len() - refusals.len();
-        let refused = refusals.first().map_or(String::new(), |why| format!(", {} refused: {why}", refusals.len()));
-        let question = format!("{ACTION} {count} of {} to {}{refused}", target.queue.url, to.url);
-        if redrive.how.dry_run || !has_terminal() {
-            output::text(&format!("{table}would {question}\n"))?;
-            if !redrive.how.dry_run {
-                eprintln!("nothing was moved: give --yes");
-            }
-            return Ok(Ending::Done);
-        }
-        target.settings.check_changes()?;
-        if !is_confirmed(&table, &question).await? {
-            eprintln!("nothing was moved");
-            return Ok(Ending::Nothing);
-        }
+        // Others have arrived meanwhile, or became visible.
+        rules.confirmed = Some(plan.moved);
     }
     let store = target.settings.store().ok().map(ToString::to_string);
     let audit = Audit::open(redrive.how.audit.as_deref(), store)?;
     let mut mover =
-        Mover { redrive: &redrive, from: &target.queue, to: &to, audit, made: Made::default(), sent: HashSet::new() };
+        Mover { rules: &rules, from: &target.queue, to: &to, audit, made: Made::default(), sent: HashSet::new() };
     let mut reader = Reader::new(&target.queue, redrive.dlq.hold);
     let moved = mover.move_all(target, &mut reader).await;
     // Also after an error, or nobody sees them for minutes.
@@ -145,6 +124,41 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
     output::line(&mover.made.to_string())?;
     finished?;
     Ok(mover.made.ending())
+}
+
+/// Shows the plan, and asks. Returns the end of the command unless the answer is yes.
+async fn confirm(plan: &Plan, rules: &Rules<'_>, target: &Target) -> Result<Option<Ending>> {
+    let (how, is_fifo) = (&rules.redrive.how, target.queue.is_fifo());
+    if plan.is_interrupted {
+        eprintln!("{INTERRUPTED}: nothing was moved");
+        return Ok(Some(Ending::Incomplete));
+    }
+    if plan.selected.is_empty() {
+        eprintln!("nothing to {ACTION}");
+        return Ok(Some(Ending::Nothing));
+    }
+    let table = table(plan.selected.iter(), false, SystemClock.now());
+    let (count, from, to) = (plan.moved.len(), &target.queue.url, &rules.to.url);
+    let is_dry = how.dry_run || !has_terminal();
+    if !is_dry {
+        target.settings.check_changes()?;
+    }
+    if is_fifo {
+        eprintln!("{FIFO_NOTE}");
+    }
+    if is_dry {
+        let least = if is_fifo { "at least " } else { "" };
+        output::text(&format!("{table}would {ACTION} {least}{count} of {from} to {to}{plan}\n"))?;
+        if !how.dry_run {
+            eprintln!("nothing was moved: give --yes");
+        }
+        return Ok(Some(Ending::Done));
+    }
+    if is_confirmed(&table, &format!("{ACTION} {count} of {from} to {to}{plan}")).await? {
+        return Ok(None);
+    }
+    eprintln!("nothing was moved");
+    Ok(Some(Ending::Nothing))
 }
 
 async fn destination(redrive: &DlqRedrive, target: &Target) -> Result<Queue> {
@@ -168,7 +182,7 @@ async fn destination(redrive: &DlqRedrive, target: &Target) -> Result<Queue> {
 }
 
 struct Mover<'a> {
-    redrive: &'a DlqRedrive,
+    rules: &'a Rules<'a>,
     from: &'a Queue,
     to: &'a Queue,
     audit: Audit,
@@ -180,10 +194,9 @@ struct Mover<'a> {
 impl Mover<'_> {
     async fn move_all(&mut self, target: &Target, reader: &mut Reader<'_>) -> Result<()> {
         let store = store::open_if_known(&target.settings).await?;
-        let examiner = Examiner::new(&self.redrive.dlq, &target.settings, store.as_deref());
-        let mut pace = Pace::new(self.redrive.how.rate);
-        let mut left =
-            self.redrive.filter.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let examiner = Examiner::new(&self.rules.redrive.dlq, &target.settings, store.as_deref());
+        let mut pace = Pace::new(self.rules.redrive.how.rate);
+        let mut left = self.rules.limit();
         // A batch to a FIFO queue could fail in its middle, and later messages would overtake.
         let batch = if self.to.is_fifo() { 1 } else { pace.batch(BATCH) };
         while left > 0 {
@@ -198,23 +211,21 @@ impl Mover<'_> {
             let now = SystemClock.now();
             let mut chosen = Vec::new();
             for examined in examiner.examine(received).await? {
-                if reader.is_behind(&examined)
-                    || chosen.len() >= left
-                    || !is_selected(&examined, &self.redrive.filter, now)
-                {
-                    reader.keep(&examined.message);
-                } else if self.has_returned(&examined.message) {
+                if self.has_returned(&examined.message) {
                     reader.keep(&examined.message);
                     self.made.returned += 1;
-                } else if let Some(why) = Refusal::of(&examined, self.redrive, self.to) {
-                    reader.keep(&examined.message);
-                    match why {
-                        Refusal::OtherSource => self.made.foreign += 1,
-                        Refusal::Encoded | Refusal::Unprotected => self.made.refused += 1,
+                    continue;
+                }
+                match self.rules.decide(&examined, chosen.len() < left, reader, now) {
+                    Verdict::Move => chosen.push(examined),
+                    Verdict::Unselected | Verdict::Behind => {}
+                    Verdict::Refused(why) => {
+                        match why {
+                            Refusal::OtherSource => self.made.foreign += 1,
+                            Refusal::Encoded | Refusal::Unprotected => self.made.refused += 1,
+                        }
+                        warn(&examined, &why.to_string());
                     }
-                    warn(&examined, &why.to_string());
-                } else {
-                    chosen.push(examined);
                 }
             }
             // The later messages of such a group stay behind it.

@@ -1,5 +1,6 @@
 //! `dlq` on queues in MiniStack, with records in Valkey.
 
+mod plan;
 mod proxy;
 mod queues;
 mod sources;
