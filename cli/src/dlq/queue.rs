@@ -33,8 +33,20 @@ pub(crate) struct Queue {
 #[derive(Clone, Debug)]
 pub(crate) struct Unsent {
     pub(crate) why: String,
-    /// Whether SQS did not answer, so that it may have been sent.
-    pub(crate) is_unknown: bool,
+    pub(crate) cause: Cause,
+}
+
+/// The cause for which a message was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// SQS refused this message for its own sake.
+    Message,
+    /// SQS failed on this message.
+    Service,
+    /// The call was refused.
+    Call,
+    /// SQS did not answer, so that the message may have been sent.
+    Unknown,
 }
 
 impl Queue {
@@ -83,21 +95,27 @@ impl Queue {
     pub(crate) async fn send(&self, messages: &[&Message]) -> Vec<Result<String, Unsent>> {
         let entries: Result<Vec<_>> =
             messages.iter().enumerate().map(|(index, message)| self.entry(index, message)).collect();
-        let failed = |why: String, is_unknown| vec![Err(Unsent { why, is_unknown }); messages.len()];
+        let failed = |why: String, cause| vec![Err(Unsent { why, cause }); messages.len()];
         let entries = match entries {
             Ok(entries) => entries,
-            Err(error) => return failed(format!("{error:#}"), false),
+            Err(error) => return failed(format!("{error:#}"), Cause::Call),
         };
         let answer = self.client.send_message_batch().queue_url(&self.url).set_entries(Some(entries)).send().await;
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                let is_refused = matches!(&error, SdkError::ConstructionFailure(_))
-                    || error.as_service_error().is_some_and(|error| error.code().is_some());
-                return failed(format!("{:#}", aws::error(error)), !is_refused);
+                let refused = error.as_service_error().filter(|error| error.code().is_some());
+                let cause = match refused {
+                    // The destination can have a lower limit. A message that may exceed it goes alone.
+                    Some(refused) if refused.is_batch_request_too_long() && messages.len() == 1 => Cause::Message,
+                    Some(_) => Cause::Call,
+                    None if matches!(&error, SdkError::ConstructionFailure(_)) => Cause::Call,
+                    None => Cause::Unknown,
+                };
+                return failed(format!("{:#}", aws::error(error)), cause);
             }
         };
-        let no_answer = || Unsent { why: "SQS did not mention the message".to_owned(), is_unknown: true };
+        let no_answer = || Unsent { why: "SQS did not mention the message".to_owned(), cause: Cause::Unknown };
         let mut sent: Vec<_> = messages.iter().map(|_| Err(no_answer())).collect();
         let mut set = |id: &str, result| {
             if let Some(place) = id.parse().ok().and_then(|index: usize| sent.get_mut(index)) {
@@ -109,7 +127,8 @@ impl Queue {
         }
         for entry in answer.failed {
             let why = entry.message.unwrap_or(entry.code);
-            set(&entry.id, Err(Unsent { why, is_unknown: false }));
+            let cause = if entry.sender_fault { Cause::Message } else { Cause::Service };
+            set(&entry.id, Err(Unsent { why, cause }));
         }
         sent
     }

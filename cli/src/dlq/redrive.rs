@@ -15,7 +15,7 @@ use super::{
     examine::{Examined, Examiner},
     message::Message,
     plan::{Plan, Rules, Verdict},
-    queue::{BATCH, Queue},
+    queue::{BATCH, Cause, Queue, Unsent},
     reader::Reader,
     refusal::Refusal,
     table,
@@ -31,8 +31,11 @@ use crate::{
 
 const ACTION: &str = "redrive";
 const INTERRUPTED: &str = "interrupted";
+const FAILING: &str = "stopped, because none of the last ones was moved";
 /// The total size of a batch that every Region accepts. A larger message goes alone.
 const MAX_BATCH_BYTES: usize = 256 * 1024;
+/// The number of failed batches in a row after which a redrive stops.
+const MAX_FAILURES: usize = 3;
 
 /// The number of messages for each outcome.
 #[derive(Debug, Default)]
@@ -197,6 +200,8 @@ impl Mover<'_> {
         let examiner = Examiner::new(&self.rules.redrive.dlq, &target.settings, store.as_deref());
         let mut pace = Pace::new(self.rules.redrive.how.rate);
         let mut left = self.rules.limit();
+        // Batches in a row.
+        let mut failures = 0;
         // A batch to a FIFO queue could fail in its middle, and later messages would overtake.
         let batch = if self.to.is_fifo() { 1 } else { pace.batch(BATCH) };
         while left > 0 {
@@ -241,16 +246,18 @@ impl Mover<'_> {
                 }
                 pace.spend(batch.len());
                 left = left.saturating_sub(batch.len());
-                let moved = self.made.moved;
-                self.move_batch(&batch, reader).await?;
-                if self.made.moved > moved {
-                    continue;
+                let effect = self.move_batch(&batch, reader).await?;
+                match effect {
+                    Effect::Moved => failures = 0,
+                    Effect::Refused => {}
+                    Effect::Failed => failures += 1,
+                    Effect::Fatal => failures = MAX_FAILURES,
                 }
-                let Some(group) = group else {
-                    self.made.stopped = Some("stopped after a batch of which none was moved");
+                if failures >= MAX_FAILURES {
+                    self.made.stopped = Some(FAILING);
                     return Ok(());
-                };
-                failed_groups.insert(group.to_owned());
+                }
+                failed_groups.extend(group.filter(|_| effect != Effect::Moved).map(str::to_owned));
             }
         }
         Ok(())
@@ -261,12 +268,14 @@ impl Mover<'_> {
     }
 
     /// Sends the messages, and then deletes those that SQS has accepted.
-    async fn move_batch(&mut self, batch: &[Examined], reader: &mut Reader<'_>) -> Result<()> {
+    async fn move_batch(&mut self, batch: &[Examined], reader: &mut Reader<'_>) -> Result<Effect> {
         let messages: Vec<&Message> = batch.iter().map(|examined| &examined.message).collect();
         let sent = self.to.send(&messages).await;
         let accepted: Vec<&Message> =
             messages.iter().zip(&sent).filter(|(_, sent)| sent.is_ok()).map(|(message, _)| *message).collect();
-        let mut deleted = if accepted.is_empty() { Vec::new() } else { self.from.delete(&accepted).await }.into_iter();
+        let deleted = if accepted.is_empty() { Vec::new() } else { self.from.delete(&accepted).await };
+        let effect = Effect::of(&sent, &deleted);
+        let mut deleted = deleted.into_iter();
         let mut unwritten = None;
         self.sent.extend(sent.iter().flatten().cloned());
         for (examined, sent) in batch.iter().zip(sent) {
@@ -275,7 +284,7 @@ impl Mover<'_> {
                     Ok(()) => (Outcome::Changed, None, Some(id)),
                     Err(why) => (Outcome::Copied, Some(why), Some(id)),
                 },
-                Err(unsent) if unsent.is_unknown => (Outcome::Unknown, Some(unsent.why), None),
+                Err(unsent) if unsent.cause == Cause::Unknown => (Outcome::Unknown, Some(unsent.why), None),
                 Err(unsent) => (Outcome::Failed, Some(unsent.why), None),
             };
             match outcome {
@@ -303,7 +312,34 @@ impl Mover<'_> {
         }
         match unwritten {
             Some((error, id, outcome)) => bail!("{error:#}; the first without an audit line: {id} {outcome:?}"),
-            None => Ok(()),
+            None => Ok(effect),
+        }
+    }
+}
+
+/// The effect of a batch, by which the next one is sent or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// At least one message was moved.
+    Moved,
+    /// SQS refused each message for its own sake.
+    Refused,
+    Failed,
+    /// The next batch would have the same effect, or messages stay after they were sent.
+    Fatal,
+}
+
+impl Effect {
+    fn of(sent: &[Result<String, Unsent>], deleted: &[Result<(), String>]) -> Self {
+        let mut causes = sent.iter().filter_map(|sent| sent.as_ref().err()).map(|unsent| unsent.cause);
+        if deleted.iter().any(Result::is_ok) {
+            Self::Moved
+        } else if !deleted.is_empty() || causes.clone().any(|cause| matches!(cause, Cause::Call | Cause::Unknown)) {
+            Self::Fatal
+        } else if causes.all(|cause| cause == Cause::Message) {
+            Self::Refused
+        } else {
+            Self::Failed
         }
     }
 }

@@ -5,7 +5,7 @@ mod proxy;
 mod queues;
 mod sources;
 
-use std::process::Stdio;
+use std::{process::Stdio, sync::Mutex};
 
 use serde_json::{Value, json};
 
@@ -272,16 +272,46 @@ async fn a_message_stays_unless_sqs_has_accepted_it() {
     // Shaped by the API model of SQS: SendMessageBatchResult.
     let refused =
         r#"{"Failed":[{"Code":"InternalError","Id":"0","Message":"try again","SenderFault":false}],"Successful":[]}"#;
-    for (fate, outcome) in [(Fate::Answer(refused.to_owned()), "failed"), (Fate::LoseAnswer, "unknown")] {
+    let stopped = ", stopped, because none of the last ones was moved";
+    for (fate, outcome, end) in
+        [(Fate::Answer(refused.to_owned()), "failed", ""), (Fate::LoseAnswer, "unknown", stopped)]
+    {
         let proxy =
             Proxy::start(move |call| if call == "SendMessageBatch" { fate.clone() } else { Fate::Forward }).await;
         let redrive = ["redrive", "--to", &*queues.source, "--yes"];
         let failed = ended(queues.command(&redrive, Some(&proxy.url))).await.assert_code(4);
-        assert_eq!(failed.out, "redrive: 0 moved, 1 failed, stopped after a batch of which none was moved\n");
+        assert_eq!(failed.out, format!("redrive: 0 moved, 1 failed{end}\n"));
         assert_eq!(failed.audit()[0]["outcome"], outcome, "{failed:?}");
         assert_eq!(proxy.count("DeleteMessageBatch"), 0);
         assert_eq!(queues.count(&queues.dead).await, (1, 0));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_sqs_refuses_does_not_stop_the_others() {
+    let queues = Queues::new(".fifo").await;
+    for order in ["a-1", "a-2", "b-1", "c-1", "d-1", "e-1"] {
+        queues.dead_letter(order, &[]).await;
+    }
+    let answer = |is_senders_fault: bool| {
+        let failed = json!({ "Code": "C", "Id": "0", "Message": "M", "SenderFault": is_senders_fault });
+        Fate::Answer(json!({ "Failed": [failed], "Successful": [] }).to_string())
+    };
+    let redrive = ["redrive", "--to", &*queues.source, "--yes"];
+    let run = async |fates: Vec<Fate>| {
+        let fates = Mutex::new(fates.into_iter());
+        let proxy = Proxy::start(move |call| match call {
+            "SendMessageBatch" => fates.lock().unwrap().next().unwrap_or(Fate::Forward),
+            _ => Fate::Forward,
+        });
+        ended(queues.command(&redrive, Some(&proxy.await.url))).await.assert_code(4).out
+    };
+    // Three batches in a row, whatever SQS refuses in between.
+    let failing = [answer(false), answer(true), answer(false), answer(false), answer(true)];
+    let stopped = "redrive: 0 moved, 4 failed, stopped, because none of the last ones was moved\n";
+    assert_eq!(run(failing.into()).await, stopped);
+    assert!(run(vec![answer(true); 3]).await.starts_with("redrive: 2 moved, 3 failed"));
+    assert_eq!(orders(&queues.drain(&queues.source).await), ["d-1", "e-1"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -299,7 +329,7 @@ async fn a_message_that_was_not_deleted_is_reported() {
     let copied = copied.assert_code(4);
     assert_eq!(
         copied.out,
-        "redrive: 0 moved, 1 sent, but not deleted, stopped after a batch of which none was moved\n"
+        "redrive: 0 moved, 1 sent, but not deleted, stopped, because none of the last ones was moved\n"
     );
     assert_eq!(copied.audit()[0]["outcome"], "copied");
     assert_eq!((queues.count(&queues.dead).await, queues.count(&queues.source).await), ((1, 0), (1, 0)));
