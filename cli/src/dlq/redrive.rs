@@ -14,7 +14,7 @@ use super::{
     FIFO_NOTE, Target,
     examine::{Examined, Examiner},
     message::Message,
-    plan::{Plan, Rules, Verdict},
+    plan::{BEHIND, Plan, Rules, Verdict},
     queue::{BATCH, Cause, Queue, Unsent},
     reader::Reader,
     refusal::Refusal,
@@ -46,6 +46,8 @@ struct Made {
     refused: usize,
     /// Refused, because another queue than the destination has dead-lettered it.
     foreign: usize,
+    /// Selected, and behind a message of a FIFO queue that stays.
+    behind: usize,
     /// Moved, and dead-lettered again.
     returned: usize,
     /// Why it ended before the queue did.
@@ -54,7 +56,8 @@ struct Made {
 
 impl Made {
     fn ending(&self) -> Ending {
-        match (self.moved, self.copied + self.failed + self.refused + self.foreign + self.returned) {
+        let left = self.refused + self.foreign + self.behind + self.returned;
+        match (self.moved, self.copied + self.failed + left) {
             (_, 1..) => Ending::Incomplete,
             _ if self.stopped.is_some() => Ending::Incomplete,
             (0, 0) => Ending::Nothing,
@@ -76,6 +79,9 @@ impl fmt::Display for Made {
             if count > 0 {
                 write!(f, ", {count} {what}")?;
             }
+        }
+        if self.behind > 0 {
+            write!(f, ", {} left {BEHIND}", self.behind)?;
         }
         self.stopped.map_or(Ok(()), |why| write!(f, ", {why}"))
     }
@@ -223,7 +229,8 @@ impl Mover<'_> {
                 }
                 match self.rules.decide(&examined, chosen.len() < left, reader, now) {
                     Verdict::Move => chosen.push(examined),
-                    Verdict::Unselected | Verdict::Behind => {}
+                    Verdict::Unselected => {}
+                    Verdict::Behind => self.made.behind += 1,
                     Verdict::Refused(why) => {
                         match why {
                             Refusal::OtherSource => self.made.foreign += 1,
@@ -242,6 +249,7 @@ impl Mover<'_> {
                 }
                 let group = batch.first().and_then(|examined| examined.message.group()).filter(|_| self.to.is_fifo());
                 if group.is_some_and(|group| failed_groups.contains(group)) {
+                    self.made.behind += batch.len();
                     continue;
                 }
                 pace.spend(batch.len());
