@@ -63,6 +63,20 @@ async fn a_message_is_moved_only_to_the_queue_that_it_comes_from() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_of_another_region_is_refused() {
+    let queues = Queues::new("").await;
+    queues.dead_letter("1", &[]).await;
+    let name = queues.dead.rsplit('/').next().unwrap();
+    let list = async |region: &str| {
+        let arn = format!("arn:aws:sqs:{region}:000000000000:{name}");
+        ended(queues.plain_command(&["dlq", "list", "--queue", &arn], None)).await
+    };
+    list("us-east-1").await.assert_code(0);
+    let refused = list("eu-central-1").await.assert_code(2);
+    assert!(refused.errors.contains("AWS_REGION"), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_queues_of_a_function_share_one_dead_letter_queue() {
     let queues = Queues::new("").await;
     let deployment = Deployment::new("", "none").await;
