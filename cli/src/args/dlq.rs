@@ -65,6 +65,9 @@ pub(crate) struct Dlq {
     /// The kind of the service
     #[arg(long, value_name = "NAME", default_value = "sqs")]
     pub(crate) operation: String,
+    /// Reads a queue that has a redrive policy itself. Reading counts as a receive, and can move messages onward
+    #[arg(long)]
+    pub(crate) allow_redrive_policy: bool,
     /// The time for which received messages are invisible to others, should the tool be killed. Otherwise they become visible at once
     #[arg(long, value_name = "TIME", value_parser = time::parse, default_value = "5m")]
     pub(crate) hold: Duration,

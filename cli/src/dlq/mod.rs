@@ -24,7 +24,7 @@ use crate::{
     args::{self, Dlq, DlqFilter, Output},
     aws,
     doctor::{Account, DeadLetters, Function, Source},
-    output::{self, Ending},
+    output::{self, Ending, Usage},
     pace::Pace,
     settings::Settings,
     sqs, store,
@@ -47,11 +47,11 @@ const FIFO_NOTE: &str = "a FIFO queue shows at most the first ten messages of ea
 pub(crate) async fn run(command: args::DlqCommand, settings: Settings, is_store_given: bool) -> Result<Ending> {
     match command {
         args::DlqCommand::List(list) => {
-            let target = Target::find(&list.dlq, settings, is_store_given).await?;
+            let target = Target::open(&list.dlq, settings, is_store_given).await?;
             self::list(list, &target).await
         }
         args::DlqCommand::Redrive(redrive) => {
-            let target = Target::find(&redrive.dlq, settings, is_store_given).await?;
+            let target = Target::open(&redrive.dlq, settings, is_store_given).await?;
             redrive::run(redrive, &target).await
         }
     }
@@ -66,6 +66,16 @@ struct Target {
 }
 
 impl Target {
+    async fn open(dlq: &Dlq, settings: Settings, is_store_given: bool) -> Result<Self> {
+        let target = Self::find(dlq, settings, is_store_given).await?;
+        if !dlq.allow_redrive_policy && target.queue.has_redrive_policy().await? {
+            let why = "has a redrive policy itself, and may be the source: each reading counts as a receive, and can move its messages \
+                       onward. Choose the dead-letter queue, or give --allow-redrive-policy";
+            return Err(Usage(format!("{} {why}", target.queue.url)).into());
+        }
+        Ok(target)
+    }
+
     async fn find(dlq: &Dlq, settings: Settings, is_store_given: bool) -> Result<Self> {
         let client = sqs::client(&aws::config().await);
         if let Some(queue) = &dlq.queue {

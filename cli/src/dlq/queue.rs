@@ -9,7 +9,7 @@ use aws_sdk_sqs::{
     types::{
         ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
         MessageSystemAttributeName as Attribute, MessageSystemAttributeNameForSends, MessageSystemAttributeValue,
-        SendMessageBatchRequestEntry,
+        QueueAttributeName, SendMessageBatchRequestEntry,
     },
 };
 
@@ -182,6 +182,14 @@ impl Queue {
             set(&entry.id, Err(entry.message.unwrap_or(entry.code)));
         }
         deleted
+    }
+
+    /// Returns whether the queue has a dead-letter queue itself.
+    pub(crate) async fn has_redrive_policy(&self) -> Result<bool> {
+        let policy = QueueAttributeName::RedrivePolicy;
+        let request = self.client.get_queue_attributes().queue_url(&self.url).attribute_names(policy.clone());
+        let attributes = request.send().await.map_err(aws::error)?.attributes.unwrap_or_default();
+        Ok(attributes.get(&policy).is_some_and(|text| !text.is_empty()))
     }
 
     /// Returns the URLs of the queues whose dead-letter queue this is.

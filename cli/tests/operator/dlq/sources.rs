@@ -77,6 +77,21 @@ async fn a_queue_of_another_region_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_with_a_redrive_policy_is_not_read() {
+    let queues = Queues::new("").await;
+    let (source, _) = source_of(&queues, &queues.dead).await;
+    queues.client.send_message().queue_url(&source).message_body(body("1")).send().await.unwrap();
+    let run = async |more: &[&str]| {
+        let arguments = ["dlq", "list", "--selector", "/order_id", "--json", "--queue", &source];
+        ended(queues.plain_command(&[&arguments, more].concat(), None)).await
+    };
+    let refused = run(&[]).await.assert_code(2);
+    assert!(refused.errors.contains("--allow-redrive-policy"), "{refused:?}");
+    let listed = run(&["--allow-redrive-policy"]).await.assert_code(0).objects();
+    assert_eq!(listed[0]["receives"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_queues_of_a_function_share_one_dead_letter_queue() {
     let queues = Queues::new("").await;
     let deployment = Deployment::new("", "none").await;
