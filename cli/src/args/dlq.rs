@@ -68,9 +68,18 @@ pub(crate) struct Dlq {
     /// Reads a queue that has a redrive policy itself. Reading counts as a receive, and can move messages onward
     #[arg(long)]
     pub(crate) allow_redrive_policy: bool,
-    /// The time for which received messages are invisible to others, should the tool be killed. Otherwise they become visible at once
-    #[arg(long, value_name = "TIME", value_parser = time::parse, default_value = "5m")]
+    /// The time for which received messages are invisible to others, should the tool be killed. Otherwise they become visible at its
+    /// end. At most 12h
+    #[arg(long, value_name = "TIME", value_parser = hold, default_value = "5m")]
     pub(crate) hold: Duration,
+}
+
+/// The longest visibility timeout of SQS.
+const MAX_HOLD: Duration = Duration::from_secs(12 * 60 * 60);
+
+fn hold(text: &str) -> Result<Duration, String> {
+    let hold = time::parse(text)?;
+    if hold.is_zero() || hold > MAX_HOLD { Err("SQS hides messages for 1s to 12h".to_owned()) } else { Ok(hold) }
 }
 
 /// Narrows the messages down.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use aws_sdk_sqs::{
     Client,
     error::{ProvideErrorMetadata, SdkError},
@@ -20,6 +20,7 @@ use crate::aws;
 pub(crate) const BATCH: usize = 10;
 /// A receive that waits asks all servers of SQS.
 const WAIT_SECONDS: i32 = 1;
+const NOT_INVISIBLE: &str = "MessageNotInflight";
 const FIFO: &str = ".fifo";
 
 /// A queue, by its URL.
@@ -77,8 +78,12 @@ impl Queue {
     }
 
     /// Makes messages visible again. After an error it tries the others as well.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that contains the number of messages that may stay invisible.
     pub(crate) async fn release(&self, receipts: &[String]) -> Result<()> {
-        let mut released = Ok(());
+        let mut reasons = Vec::new();
         for receipts in receipts.chunks(BATCH) {
             let entry = |(index, receipt): (usize, &String)| {
                 let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(index.to_string());
@@ -86,9 +91,20 @@ impl Queue {
             };
             let entries = receipts.iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>()?;
             let request = self.client.change_message_visibility_batch().queue_url(&self.url).set_entries(Some(entries));
-            released = released.and(request.send().await.map(|_| ()).map_err(aws::error));
+            match request.send().await {
+                Ok(answer) => {
+                    // A message whose time has passed is visible already.
+                    let failed = answer.failed.into_iter().filter(|entry| !entry.code.ends_with(NOT_INVISIBLE));
+                    reasons.extend(failed.map(|entry| entry.message.unwrap_or(entry.code)));
+                }
+                Err(error) => {
+                    let why = format!("{:#}", aws::error(error));
+                    reasons.extend(receipts.iter().map(|_| why.clone()));
+                }
+            }
         }
-        released
+        let Some(why) = reasons.first() else { return Ok(()) };
+        bail!("messages that may stay invisible for the time of --hold: {} ({why})", reasons.len())
     }
 
     /// Sends messages with their bodies, attributes and groups. Returns the new id of each, or why it was not sent.

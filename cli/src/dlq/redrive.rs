@@ -129,9 +129,12 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
     let moved = mover.move_all(target, &mut reader).await;
     // Also after an error, or nobody sees them for minutes.
     let finished = reader.finish().await;
-    moved?;
-    output::line(&mover.made.to_string())?;
-    finished?;
+    let printed = output::line(&mover.made.to_string());
+    if let (Err(_), Err(error)) = (&moved, &finished) {
+        eprintln!("{error:#}");
+    }
+    moved.and(finished)?;
+    printed?;
     Ok(mover.made.ending())
 }
 

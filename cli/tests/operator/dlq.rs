@@ -118,7 +118,9 @@ async fn nothing_is_moved_without_leave() {
     for bad in [&queues.dead, &format!("{}-none", queues.source.rsplit('/').next().unwrap())] {
         queues.run(&["redrive", "--to", bad, "--yes"]).await.assert_code(1);
     }
-    queues.run(&["redrive", "--selector", "order_id"]).await.assert_code(2);
+    for wrong in [["--selector", "order_id"], ["--hold", "0s"], ["--hold", "13h"]] {
+        queues.run(&[&["redrive"], &wrong[..]].concat()).await.assert_code(2);
+    }
     assert_eq!((queues.count(&queues.dead).await, queues.count(&queues.source).await), ((1, 0), (0, 0)));
 }
 
@@ -315,6 +317,39 @@ async fn a_message_that_sqs_refuses_does_not_stop_the_others() {
     let behind = "redrive: 2 moved, 3 failed, 1 left behind an earlier message of the group\n";
     assert_eq!(run(vec![answer(true); 3]).await, behind);
     assert_eq!(orders(&queues.drain(&queues.source).await), ["d-1", "e-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_does_not_hide_what_was_moved() {
+    let queues = Queues::new("").await;
+    queues.dead_letter("1", &[]).await;
+    let receives = Mutex::new(0);
+    let proxy = Proxy::start(move |call| {
+        let mut receives = receives.lock().unwrap();
+        *receives += usize::from(call == "ReceiveMessage");
+        if *receives > 1 { Fate::Answer("not JSON".to_owned()) } else { Fate::Forward }
+    })
+    .await;
+    let failed = ended(queues.command(&["redrive", "--to", &queues.source, "--yes"], Some(&proxy.url))).await;
+    assert_eq!(failed.assert_code(1).out, "redrive: 1 moved\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_stays_invisible_is_reported() {
+    let queues = Queues::new("").await;
+    // Shaped by the API model of SQS: ChangeMessageVisibilityBatchResult.
+    for (code, exit) in [("InternalError", 1), ("AWS.SimpleQueueService.MessageNotInflight", 0)] {
+        queues.dead_letter("1", &[]).await;
+        let failed = json!({ "Code": code, "Id": "0", "SenderFault": false });
+        let answer = json!({ "Failed": [failed], "Successful": [] }).to_string();
+        let proxy = Proxy::start(move |call| match call {
+            "ChangeMessageVisibilityBatch" => Fate::Answer(answer.clone()),
+            _ => Fate::Forward,
+        })
+        .await;
+        let listed = ended(queues.command(&["list", "--json"], Some(&proxy.url))).await.assert_code(exit);
+        assert_eq!(listed.errors.contains("may stay invisible for the time of --hold: 1 ("), exit == 1, "{listed:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
