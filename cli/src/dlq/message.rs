@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use aws_sdk_sqs::types::{self, MessageAttributeValue, MessageSystemAttributeName as Attribute};
 use lambda_once::{clock::Timestamp, record::KeyHash};
 
-/// The attributes that `SqsDeadLetters` adds.
+/// The attributes that `SqsDeadLetters` adds begin with it.
+const OWN: &str = "lambda-once.";
 const ORIGINAL_ID: &str = "lambda-once.message-id";
 const REASON: &str = "lambda-once.reason";
 const KEY: &str = "lambda-once.key";
@@ -79,6 +80,12 @@ impl Message {
 
     pub(crate) fn sent_at(&self) -> Option<Timestamp> {
         self.system(&Attribute::SentTimestamp).and_then(|at| at.parse().ok()).map(Timestamp::from_millis)
+    }
+
+    /// Returns the attributes of the sender, without those of `SqsDeadLetters`, which describe this dead letter and not its copy.
+    pub(crate) fn senders_attributes(&self) -> HashMap<String, MessageAttributeValue> {
+        let attributes = self.attributes.iter().filter(|(name, _)| !name.starts_with(OWN));
+        attributes.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
     /// Returns the size that SQS counts.

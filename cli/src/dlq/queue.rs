@@ -107,7 +107,7 @@ impl Queue {
         bail!("messages that may stay invisible for the time of --hold: {} ({why})", reasons.len())
     }
 
-    /// Sends messages with their bodies, attributes and groups. Returns the new id of each, or why it was not sent.
+    /// Sends messages with their bodies, groups and the attributes of their senders. Returns the new id of each, or why it was not sent.
     pub(crate) async fn send(&self, messages: &[&Message]) -> Vec<Result<String, Unsent>> {
         let entries: Result<Vec<_>> =
             messages.iter().enumerate().map(|(index, message)| self.entry(index, message)).collect();
@@ -153,7 +153,7 @@ impl Queue {
         let mut entry = SendMessageBatchRequestEntry::builder()
             .id(index.to_string())
             .message_body(&message.body)
-            .set_message_attributes(Some(message.attributes.clone()).filter(|attributes| !attributes.is_empty()))
+            .set_message_attributes(Some(message.senders_attributes()).filter(|attributes| !attributes.is_empty()))
             // Standard queues may have groups too, for fairness.
             .set_message_group_id(message.group().map(str::to_owned));
         if self.is_fifo() {

@@ -150,7 +150,9 @@ async fn confirm(plan: &Plan, rules: &Rules<'_>, target: &Target) -> Result<Opti
         return Ok(Some(Ending::Nothing));
     }
     let table = table(plan.selected.iter(), false, SystemClock.now());
-    let (count, from, to) = (plan.moved.len(), &target.queue.url, &rules.to.url);
+    let count = plan.moved.len();
+    let messages = if count == 1 { "message" } else { "messages" };
+    let what = format!("{count} {messages} from {} to {}{plan}", target.queue.url, rules.to.url);
     let is_dry = how.dry_run || !has_terminal();
     if !is_dry {
         target.settings.check_changes()?;
@@ -160,13 +162,13 @@ async fn confirm(plan: &Plan, rules: &Rules<'_>, target: &Target) -> Result<Opti
     }
     if is_dry {
         let least = if is_fifo { "at least " } else { "" };
-        output::text(&format!("{table}would {ACTION} {least}{count} of {from} to {to}{plan}\n"))?;
+        output::text(&format!("{table}would {ACTION} {least}{what}\n"))?;
         if !how.dry_run {
             eprintln!("nothing was moved: give --yes");
         }
         return Ok(Some(Ending::Done));
     }
-    if is_confirmed(&table, &format!("{ACTION} {count} of {from} to {to}{plan}")).await? {
+    if is_confirmed(&table, &format!("{ACTION} {what}")).await? {
         return Ok(None);
     }
     eprintln!("nothing was moved");
