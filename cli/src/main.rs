@@ -34,7 +34,7 @@ use anyhow::Result;
 use clap::Parser;
 
 use args::{Cli, Command};
-use output::Ending;
+use output::{Ending, Usage};
 use settings::Settings;
 
 /// Wrong usage or settings, or the store could not be reached. clap uses the same code for wrong usage.
@@ -48,7 +48,10 @@ async fn main() -> ExitCode {
     let failed = if matches!(cli.command, Command::Doctor(_) | Command::Dlq(_)) { NOT_REACHED } else { FAILED };
     let is_store_given = cli.options.store.is_some();
     let ended = match Settings::load(cli.options) {
-        Ok(settings) => run(cli.command, settings, is_store_given).await.map_err(|error| (error, failed)),
+        Ok(settings) => run(cli.command, settings, is_store_given).await.map_err(|error| {
+            let code = if error.is::<Usage>() { FAILED } else { failed };
+            (error, code)
+        }),
         Err(error) => Err((error, FAILED)),
     };
     ended.map_or_else(

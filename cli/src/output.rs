@@ -1,9 +1,23 @@
-//! Standard output, and the exit status of a command.
+//! Standard output, and the exit status of a command, also for wrong usage.
 
 use std::{
+    error::Error,
+    fmt,
     io::{self, Write},
     process::ExitCode,
 };
+
+/// Wrong usage that only a look at AWS shows. Its exit code is that of wrong usage.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Usage {}
 
 /// The end of a command without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

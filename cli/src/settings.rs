@@ -21,6 +21,8 @@ pub(crate) struct Settings {
     pub(crate) tenant: Option<String>,
     pub(crate) margin: Duration,
     pub(crate) is_read_only: bool,
+    /// The scope and the name that the command line gives.
+    given: (Option<String>, Option<String>),
 }
 
 /// The file of settings.
@@ -60,7 +62,9 @@ impl Settings {
         };
         // A guard that does not know a spelling must not fail open.
         let is_set = |value: String| !["0", "false"].contains(&&*value.to_ascii_lowercase());
+        let given = (options.scope.clone(), options.name.clone());
         Ok(Self {
+            given,
             store,
             prefix: options.prefix.or(file.prefix),
             scope: options.scope.or(file.scope).or_else(|| variable("AWS_LAMBDA_FUNCTION_NAME")),
@@ -71,8 +75,9 @@ impl Settings {
         })
     }
 
-    /// Returns the settings for the records of a function, with the store that its variables name, unless the command line has given
-    /// one. Its name is the default of the scope.
+    /// Returns the settings for the records of a function, with the store that its variables name. Its name is the scope, and its
+    /// `Idempotency` value has no name. Only the command line overrides them: the file and the environment can belong to another
+    /// function.
     ///
     /// # Errors
     ///
@@ -87,7 +92,8 @@ impl Settings {
         if !is_store_given && !stores(named)?.is_empty() {
             self.store = only_store(named)?;
         }
-        self.scope = self.scope.or_else(|| Some(name.to_owned()));
+        (self.scope, self.name) = self.given.clone();
+        self.scope.get_or_insert_with(|| name.to_owned());
         Ok(self)
     }
 
@@ -195,13 +201,19 @@ mod tests {
     #[test]
     fn a_function_names_its_store_and_its_scope() {
         let variables = BTreeMap::from([("IDEMPOTENCY_TABLE".to_owned(), "of-function".to_owned())]);
-        let of = |file: &str, is_store_given| {
-            let settings = merged(Options::default(), file, &[("REDIS_URL", "redis://h")]).unwrap();
+        let of = |options: Options| {
+            let is_store_given = options.store.is_some();
+            let of_others = [("REDIS_URL", "redis://h"), ("AWS_LAMBDA_FUNCTION_NAME", "g")];
+            let settings =
+                merged(options, "store = 'dynamodb://of-file'\nscope = 's'\nname = 'n'", &of_others).unwrap();
             let settings = settings.of_function("f", &variables, is_store_given).unwrap();
-            (settings.store().unwrap().to_string(), settings.scope().unwrap().to_owned())
+            (settings.store().unwrap().to_string(), settings.scope().unwrap().to_owned(), settings.name)
         };
-        assert_eq!(of("store = 'dynamodb://from-file'", false), ("dynamodb://of-function".into(), "f".into()));
-        assert_eq!(of("store = 'dynamodb://given'\nscope = 's'", true), ("dynamodb://given".into(), "s".into()));
+        assert_eq!(of(Options::default()), ("dynamodb://of-function".into(), "f".into(), None));
+        let given = |text: &str| Some(text.to_owned());
+        let options =
+            Options { store: given("dynamodb://t"), scope: given("mine"), name: given("own"), ..Options::default() };
+        assert_eq!(of(options), ("dynamodb://t".into(), "mine".into(), given("own")));
     }
 
     #[test]

@@ -38,7 +38,8 @@ pub(crate) struct DlqRedrive {
     /// The queue to move messages to, by its URL, ARN or name. Default: the source of the dead-letter queue
     #[arg(long, value_name = "QUEUE")]
     pub(crate) to: Option<String>,
-    /// Also messages whose key is the message id, or is not known: a new message has a new id, so that the effect can repeat
+    /// Also messages whose key is the message id, or whose key or store is not known: a new message has a new id, so that the effect
+    /// can repeat
     #[arg(long)]
     pub(crate) unprotected: bool,
     #[command(flatten)]
@@ -64,9 +65,21 @@ pub(crate) struct Dlq {
     /// The kind of the service
     #[arg(long, value_name = "NAME", default_value = "sqs")]
     pub(crate) operation: String,
-    /// The time for which received messages are invisible to others, should the tool be killed. Otherwise they become visible at once
-    #[arg(long, value_name = "TIME", value_parser = time::parse, default_value = "5m")]
+    /// Reads a queue that has a redrive policy itself. Reading counts as a receive, and can move messages onward
+    #[arg(long)]
+    pub(crate) allow_redrive_policy: bool,
+    /// The time for which received messages are invisible to others, should the tool be killed. Otherwise they become visible at its
+    /// end. At most 12h
+    #[arg(long, value_name = "TIME", value_parser = hold, default_value = "5m")]
     pub(crate) hold: Duration,
+}
+
+/// The longest visibility timeout of SQS.
+const MAX_HOLD: Duration = Duration::from_secs(12 * 60 * 60);
+
+fn hold(text: &str) -> Result<Duration, String> {
+    let hold = time::parse(text)?;
+    if hold.is_zero() || hold > MAX_HOLD { Err("SQS hides messages for 1s to 12h".to_owned()) } else { Ok(hold) }
 }
 
 /// Narrows the messages down.

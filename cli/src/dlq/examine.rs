@@ -1,6 +1,6 @@
 //! Messages with their records, and the effect of a redrive on each.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use anyhow::Result;
 use lambda_once::{
@@ -31,7 +31,7 @@ pub(crate) struct Examined {
     /// The plain key, as JSON.
     pub(crate) key: Option<String>,
     pub(crate) operation: Result<Found, String>,
-    /// Whether a copy of the message is recognized as a duplicate: its key is not the message's id.
+    /// Whether a copy of the message is recognized as a duplicate: its key is known, and is not the message's id.
     pub(crate) is_protected: bool,
 }
 
@@ -73,17 +73,35 @@ impl<'a> Examiner<'a> {
             None => Vec::new(),
         }
         .into_iter();
+        let by_message_id = self.keyed_by_message_id(&messages).await?;
         let now = SystemClock.now();
         let examined = messages.into_iter().zip(keys).map(|(message, (key, hash))| {
-            let is_protected = hash.is_ok() && !self.is_by_message_id();
             let operation = hash.and_then(|hash| {
                 self.store.ok_or("the store is not known: give --store")?;
                 let record = records.next().flatten();
+                if by_message_id.contains(&message.id) {
+                    return Err("its message id has a record, and seems to be the key: check --selector".to_owned());
+                }
                 Ok(Found { hash, state: State::of(record.as_ref(), self.settings.margin, now), record })
             });
+            let is_protected = operation.is_ok() && !self.is_by_message_id();
             Examined { message, key, operation, is_protected }
         });
         Ok(examined.collect())
+    }
+
+    /// Returns the ids of the messages whose ids have records, which the selectors contradict. A message that names its record needs
+    /// no such look.
+    async fn keyed_by_message_id(&self, messages: &[Message]) -> Result<HashSet<String>> {
+        let Some(store) = self.store.filter(|_| !self.is_by_message_id()) else { return Ok(HashSet::new()) };
+        let messages: Vec<_> = messages.iter().filter(|message| message.hash().is_none()).collect();
+        let mut hashes = Vec::with_capacity(messages.len());
+        for message in &messages {
+            hashes.push(store::hash(self.settings, self.operation, message.original_id()).await?);
+        }
+        let records = store::read(store, &hashes, ResultData::Omit).await?;
+        let found = messages.iter().zip(records).filter(|(_, record)| record.is_some());
+        Ok(found.map(|(message, _)| message.id.clone()).collect())
     }
 
     /// A dead letter of the library may have been keyed by anything, which its hash does not show.
@@ -119,6 +137,9 @@ pub(crate) struct View<'a> {
     id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<&'a str>,
+    /// The ARN of the queue that it comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a str>,
     receives: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     sent_at: Option<String>,
@@ -185,6 +206,7 @@ impl Examined {
         View {
             id: &self.message.id,
             group: self.message.group(),
+            source: self.message.source(),
             receives: self.message.receives(),
             sent_at: self.message.sent_at().map(instant),
             key: self.key.as_deref(),

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use aws_sdk_sqs::types::{self, MessageAttributeValue, MessageSystemAttributeName as Attribute};
 use lambda_once::{clock::Timestamp, record::KeyHash};
 
-/// The attributes that `SqsDeadLetters` adds.
+/// The attributes that `SqsDeadLetters` adds begin with it.
+const OWN: &str = "lambda-once.";
 const ORIGINAL_ID: &str = "lambda-once.message-id";
 const REASON: &str = "lambda-once.reason";
 const KEY: &str = "lambda-once.key";
+const SOURCE: &str = "lambda-once.source";
 const ENCODING: &str = "lambda-once.encoding";
 
 /// A received message.
@@ -67,12 +69,23 @@ impl Message {
         self.system(&Attribute::MessageGroupId)
     }
 
+    /// Returns the ARN of the queue that it comes from, as SQS or else `SqsDeadLetters` has noted it.
+    pub(crate) fn source(&self) -> Option<&str> {
+        self.system(&Attribute::DeadLetterQueueSourceArn).or_else(|| self.text(SOURCE))
+    }
+
     pub(crate) fn receives(&self) -> u64 {
         self.system(&Attribute::ApproximateReceiveCount).and_then(|count| count.parse().ok()).unwrap_or_default()
     }
 
     pub(crate) fn sent_at(&self) -> Option<Timestamp> {
         self.system(&Attribute::SentTimestamp).and_then(|at| at.parse().ok()).map(Timestamp::from_millis)
+    }
+
+    /// Returns the attributes of the sender, without those of `SqsDeadLetters`, which describe this dead letter and not its copy.
+    pub(crate) fn senders_attributes(&self) -> HashMap<String, MessageAttributeValue> {
+        let attributes = self.attributes.iter().filter(|(name, _)| !name.starts_with(OWN));
+        attributes.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
     /// Returns the size that SQS counts.

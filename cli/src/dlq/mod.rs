@@ -2,9 +2,11 @@
 
 mod examine;
 mod message;
+mod plan;
 mod queue;
 mod reader;
 mod redrive;
+mod refusal;
 mod selector;
 
 use anyhow::{Context, Result, bail};
@@ -21,8 +23,8 @@ use self::{
 use crate::{
     args::{self, Dlq, DlqFilter, Output},
     aws,
-    doctor::{Account, DeadLetters, Source},
-    output::{self, Ending},
+    doctor::{Account, DeadLetters, Function, Source},
+    output::{self, Ending, Usage},
     pace::Pace,
     settings::Settings,
     sqs, store,
@@ -34,6 +36,9 @@ const READS_PER_SECOND: u32 = 1_000;
 /// A number of messages that fits on a few screens. JSON is not limited by default.
 const DEFAULT_LIMIT: u64 = 100;
 
+/// A limit of lists and dry runs. A message that is moved makes room for the next of its group.
+const FIFO_NOTE: &str = "a FIFO queue shows at most the first ten messages of each group";
+
 /// Runs a command.
 ///
 /// # Errors
@@ -42,11 +47,11 @@ const DEFAULT_LIMIT: u64 = 100;
 pub(crate) async fn run(command: args::DlqCommand, settings: Settings, is_store_given: bool) -> Result<Ending> {
     match command {
         args::DlqCommand::List(list) => {
-            let target = Target::find(&list.dlq, settings, is_store_given).await?;
+            let target = Target::open(&list.dlq, settings, is_store_given).await?;
             self::list(list, &target).await
         }
         args::DlqCommand::Redrive(redrive) => {
-            let target = Target::find(&redrive.dlq, settings, is_store_given).await?;
+            let target = Target::open(&redrive.dlq, settings, is_store_given).await?;
             redrive::run(redrive, &target).await
         }
     }
@@ -55,17 +60,27 @@ pub(crate) async fn run(command: args::DlqCommand, settings: Settings, is_store_
 /// A dead-letter queue, and the settings of the function behind its source.
 struct Target {
     queue: Queue,
-    /// The URL of the source, if a function has named it.
-    source: Option<String>,
+    /// The URLs of the sources that a function has named.
+    sources: Vec<String>,
     settings: Settings,
 }
 
 impl Target {
+    async fn open(dlq: &Dlq, settings: Settings, is_store_given: bool) -> Result<Self> {
+        let target = Self::find(dlq, settings, is_store_given).await?;
+        if !dlq.allow_redrive_policy && target.queue.has_redrive_policy().await? {
+            let why = "has a redrive policy itself, and may be the source: each reading counts as a receive, and can move its messages \
+                       onward. Choose the dead-letter queue, or give --allow-redrive-policy";
+            return Err(Usage(format!("{} {why}", target.queue.url)).into());
+        }
+        Ok(target)
+    }
+
     async fn find(dlq: &Dlq, settings: Settings, is_store_given: bool) -> Result<Self> {
         let client = sqs::client(&aws::config().await);
         if let Some(queue) = &dlq.queue {
             let url = sqs::url(&client, queue).await?.with_context(|| format!("there is no queue {queue}"))?;
-            return Ok(Self { queue: Queue { client, url }, source: None, settings });
+            return Ok(Self { queue: Queue { client, url }, sources: Vec::new(), settings });
         }
         let account = Account::open().await;
         let functions = match (&dlq.function, &dlq.stack) {
@@ -73,27 +88,32 @@ impl Target {
             (None, Some(stack)) => account.functions_of(stack).await?,
             (None, None) => unreachable!("the command line has one of them"),
         };
-        let mut found = Vec::new();
+        // Each dead-letter queue, with its function and the sources of the function.
+        let mut found: Vec<(String, Function, Vec<String>)> = Vec::new();
         for name in functions {
             let function = account.function(&name).await?;
             for mapping in &function.mappings {
                 if let Source::Queue(queue) = &mapping.source
                     && let Some(DeadLetters::Found { url, .. }) = queue.redrive.as_ref().map(|redrive| &redrive.target)
                 {
-                    found.push((url.clone(), queue.url.clone(), function.clone()));
+                    let of_both = |(known, of, _): &&mut (String, Function, _)| known == url && of.arn == function.arn;
+                    match found.iter_mut().find(of_both) {
+                        Some((.., sources)) => sources.push(queue.url.clone()),
+                        None => found.push((url.clone(), function.clone(), vec![queue.url.clone()])),
+                    }
                 }
             }
         }
         match &found[..] {
-            [(url, source, function)] => Ok(Self {
+            [(url, function, sources)] => Ok(Self {
                 queue: Queue { client, url: url.clone() },
-                source: Some(source.clone()),
+                sources: sources.clone(),
                 settings: settings.of_function(&function.name, &function.variables, is_store_given)?,
             }),
             [] => bail!("no dead-letter queue was found: give --queue"),
             _ => {
-                let urls: Vec<_> = found.iter().map(|(url, ..)| url.as_str()).collect();
-                bail!("there are several dead-letter queues; choose by --function or --queue: {}", urls.join(", "))
+                let places: Vec<_> = found.iter().map(|(url, of, _)| format!("{url} of {}", of.name)).collect();
+                bail!("there are several dead-letter queues; choose by --function or --queue: {}", places.join(", "))
             }
         }
     }
@@ -102,34 +122,44 @@ impl Target {
 async fn list(list: args::DlqList, target: &Target) -> Result<Ending> {
     let output = list.format.output();
     let default_limit = matches!(output, Output::Human | Output::Table).then_some(DEFAULT_LIMIT);
-    let survey = survey(&list.dlq, &list.filter, target, default_limit).await?;
+    let limit = list.filter.limit.or(default_limit);
+    let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let mut messages = Vec::new();
+    let is_interrupted = survey(&list.dlq, target, |_, received| {
+        let now = SystemClock.now();
+        messages.extend(received.into_iter().filter(|message| is_selected(message, &list.filter, now)));
+        messages.len() < limit
+    });
+    let is_interrupted = is_interrupted.await?;
+    let is_cut = messages.len() >= limit;
+    messages.truncate(limit);
     let now = SystemClock.now();
     match output {
         Output::Human | Output::Table => {
-            if survey.messages.is_empty() {
+            if messages.is_empty() {
                 eprintln!("no such message");
             } else {
-                output::text(&table(survey.messages.iter(), list.show_result, now))?;
+                output::text(&table(messages.iter(), list.show_result, now))?;
             }
         }
         Output::Json => {
-            let views: Vec<_> = survey.messages.iter().map(|message| message.view(list.show_result)).collect();
+            let views: Vec<_> = messages.iter().map(|message| message.view(list.show_result)).collect();
             output::line(&json(&views)?)?;
         }
         Output::Jsonl => {
-            for message in &survey.messages {
+            for message in &messages {
                 output::line(&json(&message.view(list.show_result))?)?;
             }
         }
     }
-    if survey.is_cut {
+    if is_cut {
         eprintln!("there may be more: raise --limit, or use --json");
     }
     if target.queue.is_fifo() {
-        eprintln!("a FIFO queue shows at most the first ten messages of each group");
+        eprintln!("{FIFO_NOTE}");
     }
-    Ok(match survey.messages.len() {
-        _ if survey.is_interrupted => Ending::Incomplete,
+    Ok(match messages.len() {
+        _ if is_interrupted => Ending::Incomplete,
         0 => Ending::Nothing,
         _ => Ending::Done,
     })
@@ -144,46 +174,35 @@ fn table<'a>(messages: impl Iterator<Item = &'a Examined>, with_failure: bool, n
     columns(&rows)
 }
 
-/// The messages that a filter selects.
-struct Survey {
-    messages: Vec<Examined>,
-    is_cut: bool,
-    is_interrupted: bool,
-}
-
-/// Reads the queue, and leaves all messages in it, visible again.
-async fn survey(dlq: &Dlq, filter: &DlqFilter, target: &Target, default_limit: Option<u64>) -> Result<Survey> {
-    let limit = filter.limit.or(default_limit).map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+/// Reads the queue until `visit` returns `false`, and leaves all messages in it, visible again. Returns whether it was interrupted.
+async fn survey(dlq: &Dlq, target: &Target, visit: impl FnMut(&mut Reader<'_>, Vec<Examined>) -> bool) -> Result<bool> {
     let mut reader = Reader::new(&target.queue, dlq.hold);
-    let read = read(dlq, filter, target, limit, &mut reader).await;
+    let read = read(dlq, target, visit, &mut reader).await;
     // Also after an error, or nobody sees them for minutes.
     let finished = reader.finish().await;
-    let survey = read?;
+    let is_interrupted = read?;
     finished?;
-    Ok(survey)
+    Ok(is_interrupted)
 }
 
-async fn read(dlq: &Dlq, filter: &DlqFilter, target: &Target, limit: usize, reader: &mut Reader<'_>) -> Result<Survey> {
+async fn read(
+    dlq: &Dlq,
+    target: &Target,
+    mut visit: impl FnMut(&mut Reader<'_>, Vec<Examined>) -> bool,
+    reader: &mut Reader<'_>,
+) -> Result<bool> {
     let store = store::open_if_known(&target.settings).await?;
     let examiner = Examiner::new(dlq, &target.settings, store.as_deref());
     let mut pace = Pace::new(READS_PER_SECOND);
-    let (mut messages, mut is_interrupted) = (Vec::new(), false);
-    while messages.len() < limit {
+    loop {
         if !pace.wait().await {
-            is_interrupted = true;
-            break;
+            return Ok(true);
         }
         let received = reader.next().await?;
-        if received.is_empty() {
-            break;
+        if received.is_empty() || !visit(reader, examiner.examine(received).await?) {
+            return Ok(false);
         }
-        let now = SystemClock.now();
-        let examined = examiner.examine(received).await?;
-        messages.extend(examined.into_iter().filter(|message| is_selected(message, filter, now)));
     }
-    let is_cut = messages.len() >= limit;
-    messages.truncate(limit);
-    Ok(Survey { messages, is_cut, is_interrupted })
 }
 
 fn is_selected(examined: &Examined, filter: &DlqFilter, now: Timestamp) -> bool {

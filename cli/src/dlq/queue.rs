@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use aws_sdk_sqs::{
     Client,
     error::{ProvideErrorMetadata, SdkError},
     types::{
         ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
         MessageSystemAttributeName as Attribute, MessageSystemAttributeNameForSends, MessageSystemAttributeValue,
-        SendMessageBatchRequestEntry,
+        QueueAttributeName, SendMessageBatchRequestEntry,
     },
 };
 
@@ -20,6 +20,7 @@ use crate::aws;
 pub(crate) const BATCH: usize = 10;
 /// A receive that waits asks all servers of SQS.
 const WAIT_SECONDS: i32 = 1;
+const NOT_INVISIBLE: &str = "MessageNotInflight";
 const FIFO: &str = ".fifo";
 
 /// A queue, by its URL.
@@ -33,8 +34,20 @@ pub(crate) struct Queue {
 #[derive(Clone, Debug)]
 pub(crate) struct Unsent {
     pub(crate) why: String,
-    /// Whether SQS did not answer, so that it may have been sent.
-    pub(crate) is_unknown: bool,
+    pub(crate) cause: Cause,
+}
+
+/// The cause for which a message was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// SQS refused this message for its own sake.
+    Message,
+    /// SQS failed on this message.
+    Service,
+    /// The call was refused.
+    Call,
+    /// SQS did not answer, so that the message may have been sent.
+    Unknown,
 }
 
 impl Queue {
@@ -46,6 +59,11 @@ impl Queue {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let path = |url: &str| url.rsplitn(3, '/').take(2).map(str::to_owned).collect::<Vec<_>>();
         path(&self.url) == path(&other.url)
+    }
+
+    /// Returns whether this is its ARN. A dead-letter queue and its sources are in one Region.
+    pub(crate) fn has_arn(&self, arn: &str) -> bool {
+        self.url.rsplitn(3, '/').take(2).eq(arn.rsplitn(3, ':').take(2))
     }
 
     /// Receives up to ten messages, which are then invisible to others for this time.
@@ -60,8 +78,12 @@ impl Queue {
     }
 
     /// Makes messages visible again. After an error it tries the others as well.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error that contains the number of messages that may stay invisible.
     pub(crate) async fn release(&self, receipts: &[String]) -> Result<()> {
-        let mut released = Ok(());
+        let mut reasons = Vec::new();
         for receipts in receipts.chunks(BATCH) {
             let entry = |(index, receipt): (usize, &String)| {
                 let entry = ChangeMessageVisibilityBatchRequestEntry::builder().id(index.to_string());
@@ -69,31 +91,47 @@ impl Queue {
             };
             let entries = receipts.iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>()?;
             let request = self.client.change_message_visibility_batch().queue_url(&self.url).set_entries(Some(entries));
-            released = released.and(request.send().await.map(|_| ()).map_err(aws::error));
+            match request.send().await {
+                Ok(answer) => {
+                    // A message whose time has passed is visible already.
+                    let failed = answer.failed.into_iter().filter(|entry| !entry.code.ends_with(NOT_INVISIBLE));
+                    reasons.extend(failed.map(|entry| entry.message.unwrap_or(entry.code)));
+                }
+                Err(error) => {
+                    let why = format!("{:#}", aws::error(error));
+                    reasons.extend(receipts.iter().map(|_| why.clone()));
+                }
+            }
         }
-        released
+        let Some(why) = reasons.first() else { return Ok(()) };
+        bail!("messages that may stay invisible for the time of --hold: {} ({why})", reasons.len())
     }
 
-    /// Sends messages with their bodies, attributes, groups and deduplication ids. Returns the new id of each, or why it was not
-    /// sent.
+    /// Sends messages with their bodies, groups and the attributes of their senders. Returns the new id of each, or why it was not sent.
     pub(crate) async fn send(&self, messages: &[&Message]) -> Vec<Result<String, Unsent>> {
         let entries: Result<Vec<_>> =
             messages.iter().enumerate().map(|(index, message)| self.entry(index, message)).collect();
-        let failed = |why: String, is_unknown| vec![Err(Unsent { why, is_unknown }); messages.len()];
+        let failed = |why: String, cause| vec![Err(Unsent { why, cause }); messages.len()];
         let entries = match entries {
             Ok(entries) => entries,
-            Err(error) => return failed(format!("{error:#}"), false),
+            Err(error) => return failed(format!("{error:#}"), Cause::Call),
         };
         let answer = self.client.send_message_batch().queue_url(&self.url).set_entries(Some(entries)).send().await;
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => {
-                let is_refused = matches!(&error, SdkError::ConstructionFailure(_))
-                    || error.as_service_error().is_some_and(|error| error.code().is_some());
-                return failed(format!("{:#}", aws::error(error)), !is_refused);
+                let refused = error.as_service_error().filter(|error| error.code().is_some());
+                let cause = match refused {
+                    // The destination can have a lower limit. A message that may exceed it goes alone.
+                    Some(refused) if refused.is_batch_request_too_long() && messages.len() == 1 => Cause::Message,
+                    Some(_) => Cause::Call,
+                    None if matches!(&error, SdkError::ConstructionFailure(_)) => Cause::Call,
+                    None => Cause::Unknown,
+                };
+                return failed(format!("{:#}", aws::error(error)), cause);
             }
         };
-        let no_answer = || Unsent { why: "SQS did not mention the message".to_owned(), is_unknown: true };
+        let no_answer = || Unsent { why: "SQS did not mention the message".to_owned(), cause: Cause::Unknown };
         let mut sent: Vec<_> = messages.iter().map(|_| Err(no_answer())).collect();
         let mut set = |id: &str, result| {
             if let Some(place) = id.parse().ok().and_then(|index: usize| sent.get_mut(index)) {
@@ -105,7 +143,8 @@ impl Queue {
         }
         for entry in answer.failed {
             let why = entry.message.unwrap_or(entry.code);
-            set(&entry.id, Err(Unsent { why, is_unknown: false }));
+            let cause = if entry.sender_fault { Cause::Message } else { Cause::Service };
+            set(&entry.id, Err(Unsent { why, cause }));
         }
         sent
     }
@@ -114,12 +153,13 @@ impl Queue {
         let mut entry = SendMessageBatchRequestEntry::builder()
             .id(index.to_string())
             .message_body(&message.body)
-            .set_message_attributes(Some(message.attributes.clone()).filter(|attributes| !attributes.is_empty()))
+            .set_message_attributes(Some(message.senders_attributes()).filter(|attributes| !attributes.is_empty()))
             // Standard queues may have groups too, for fairness.
             .set_message_group_id(message.group().map(str::to_owned));
         if self.is_fifo() {
-            let id = message.system(&Attribute::MessageDeduplicationId);
-            entry = entry.set_message_deduplication_id(id.map(str::to_owned));
+            // The sender's own id may be one that SQS has seen in the last five minutes: it would accept the message and drop it. This
+            // one is unique, and the same when a run that was killed is repeated.
+            entry = entry.message_deduplication_id(&message.id);
         }
         if let Some(trace) = message.system(&Attribute::AwsTraceHeader) {
             let value = MessageSystemAttributeValue::builder().data_type("String").string_value(trace).build()?;
@@ -158,6 +198,14 @@ impl Queue {
             set(&entry.id, Err(entry.message.unwrap_or(entry.code)));
         }
         deleted
+    }
+
+    /// Returns whether the queue has a dead-letter queue itself.
+    pub(crate) async fn has_redrive_policy(&self) -> Result<bool> {
+        let policy = QueueAttributeName::RedrivePolicy;
+        let request = self.client.get_queue_attributes().queue_url(&self.url).attribute_names(policy.clone());
+        let attributes = request.send().await.map_err(aws::error)?.attributes.unwrap_or_default();
+        Ok(attributes.get(&policy).is_some_and(|text| !text.is_empty()))
     }
 
     /// Returns the URLs of the queues whose dead-letter queue this is.

@@ -11,13 +11,14 @@ use lambda_once::clock::{Clock, SystemClock};
 use serde::Serialize;
 
 use super::{
-    Target,
+    FIFO_NOTE, Target,
     examine::{Examined, Examiner},
-    is_selected,
     message::Message,
-    queue::{BATCH, Queue},
+    plan::{BEHIND, Plan, Rules, Verdict},
+    queue::{BATCH, Cause, Queue, Unsent},
     reader::Reader,
-    survey, table,
+    refusal::Refusal,
+    table,
 };
 use crate::{
     args::DlqRedrive,
@@ -30,8 +31,11 @@ use crate::{
 
 const ACTION: &str = "redrive";
 const INTERRUPTED: &str = "interrupted";
+const FAILING: &str = "stopped, because none of the last ones was moved";
 /// The total size of a batch that every Region accepts. A larger message goes alone.
 const MAX_BATCH_BYTES: usize = 256 * 1024;
+/// The number of failed batches in a row after which a redrive stops.
+const MAX_FAILURES: usize = 3;
 
 /// The number of messages for each outcome.
 #[derive(Debug, Default)]
@@ -40,6 +44,10 @@ struct Made {
     copied: usize,
     failed: usize,
     refused: usize,
+    /// Refused, because another queue than the destination has dead-lettered it.
+    foreign: usize,
+    /// Selected, and behind a message of a FIFO queue that stays.
+    behind: usize,
     /// Moved, and dead-lettered again.
     returned: usize,
     /// Why it ended before the queue did.
@@ -48,7 +56,8 @@ struct Made {
 
 impl Made {
     fn ending(&self) -> Ending {
-        match (self.moved, self.copied + self.failed + self.refused + self.returned) {
+        let left = self.refused + self.foreign + self.behind + self.returned;
+        match (self.moved, self.copied + self.failed + left) {
             (_, 1..) => Ending::Incomplete,
             _ if self.stopped.is_some() => Ending::Incomplete,
             (0, 0) => Ending::Nothing,
@@ -64,11 +73,15 @@ impl fmt::Display for Made {
             (self.copied, "sent, but not deleted"),
             (self.failed, "failed"),
             (self.refused, "refused"),
+            (self.foreign, "skipped, because of another source"),
             (self.returned, "dead-lettered again, and left"),
         ] {
             if count > 0 {
                 write!(f, ", {count} {what}")?;
             }
+        }
+        if self.behind > 0 {
+            write!(f, ", {} left {BEHIND}", self.behind)?;
         }
         self.stopped.map_or(Ok(()), |why| write!(f, ", {why}"))
     }
@@ -99,47 +112,67 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
         target.queue.url,
         to.url
     );
-    let is_dry = redrive.how.dry_run || !redrive.how.yes;
-    if is_dry {
-        let survey = survey(&redrive.dlq, &redrive.filter, target, None).await?;
-        if survey.is_interrupted {
-            eprintln!("{INTERRUPTED}: nothing was moved");
-            return Ok(Ending::Incomplete);
+    let mut rules = Rules { redrive: &redrive, to: &to, confirmed: None };
+    if redrive.how.dry_run || !redrive.how.yes {
+        let plan = Plan::make(&rules, target).await?;
+        if let Some(ending) = confirm(&plan, &rules, target).await? {
+            return Ok(ending);
         }
-        if survey.messages.is_empty() {
-            eprintln!("nothing to {ACTION}");
-            return Ok(Ending::Nothing);
-        }
-        let table = table(survey.messages.iter(), false, SystemClock.now());
-        let refusals: Vec<_> = survey.messages.iter().filter_map(|message| refusal(message, &redrive)).collect();
-        let count = survey.messages.len() - refusals.len();
-        let refused = refusals.first().map_or(String::new(), |why| format!(", {} refused: {why}", refusals.len()));
-        let question = format!("{ACTION} {count} of {} to {}{refused}", target.queue.url, to.url);
-        if redrive.how.dry_run || !has_terminal() {
-            output::text(&format!("{table}would {question}\n"))?;
-            if !redrive.how.dry_run {
-                eprintln!("nothing was moved: give --yes");
-            }
-            return Ok(Ending::Done);
-        }
-        target.settings.check_changes()?;
-        if !is_confirmed(&table, &question).await? {
-            eprintln!("nothing was moved");
-            return Ok(Ending::Nothing);
-        }
+        // Others have arrived meanwhile, or became visible.
+        rules.confirmed = Some(plan.moved);
     }
     let store = target.settings.store().ok().map(ToString::to_string);
     let audit = Audit::open(redrive.how.audit.as_deref(), store)?;
     let mut mover =
-        Mover { redrive: &redrive, from: &target.queue, to: &to, audit, made: Made::default(), sent: HashSet::new() };
+        Mover { rules: &rules, from: &target.queue, to: &to, audit, made: Made::default(), sent: HashSet::new() };
     let mut reader = Reader::new(&target.queue, redrive.dlq.hold);
     let moved = mover.move_all(target, &mut reader).await;
     // Also after an error, or nobody sees them for minutes.
     let finished = reader.finish().await;
-    moved?;
-    output::line(&mover.made.to_string())?;
-    finished?;
+    let printed = output::line(&mover.made.to_string());
+    if let (Err(_), Err(error)) = (&moved, &finished) {
+        eprintln!("{error:#}");
+    }
+    moved.and(finished)?;
+    printed?;
     Ok(mover.made.ending())
+}
+
+/// Shows the plan, and asks. Returns the end of the command unless the answer is yes.
+async fn confirm(plan: &Plan, rules: &Rules<'_>, target: &Target) -> Result<Option<Ending>> {
+    let (how, is_fifo) = (&rules.redrive.how, target.queue.is_fifo());
+    if plan.is_interrupted {
+        eprintln!("{INTERRUPTED}: nothing was moved");
+        return Ok(Some(Ending::Incomplete));
+    }
+    if plan.selected.is_empty() {
+        eprintln!("nothing to {ACTION}");
+        return Ok(Some(Ending::Nothing));
+    }
+    let table = table(plan.selected.iter(), false, SystemClock.now());
+    let count = plan.moved.len();
+    let messages = if count == 1 { "message" } else { "messages" };
+    let what = format!("{count} {messages} from {} to {}{plan}", target.queue.url, rules.to.url);
+    let is_dry = how.dry_run || !has_terminal();
+    if !is_dry {
+        target.settings.check_changes()?;
+    }
+    if is_fifo {
+        eprintln!("{FIFO_NOTE}");
+    }
+    if is_dry {
+        let least = if is_fifo { "at least " } else { "" };
+        output::text(&format!("{table}would {ACTION} {least}{what}\n"))?;
+        if !how.dry_run {
+            eprintln!("nothing was moved: give --yes");
+        }
+        return Ok(Some(Ending::Done));
+    }
+    if is_confirmed(&table, &format!("{ACTION} {what}")).await? {
+        return Ok(None);
+    }
+    eprintln!("nothing was moved");
+    Ok(Some(Ending::Nothing))
 }
 
 async fn destination(redrive: &DlqRedrive, target: &Target) -> Result<Queue> {
@@ -148,36 +181,22 @@ async fn destination(redrive: &DlqRedrive, target: &Target) -> Result<Queue> {
         let url = sqs::url(&client, to).await?.with_context(|| format!("there is no queue {to}"))?;
         return Ok(Queue { client, url });
     }
-    if let Some(url) = &target.source {
-        return Ok(Queue { client, url: url.clone() });
+    let mut sources = target.sources.clone();
+    if sources.is_empty() {
+        sources = target.queue.sources().await.context("the source of the dead-letter queue: give --to")?;
     }
-    let mut sources = target.queue.sources().await.context("the source of the dead-letter queue: give --to")?;
     match sources.len() {
         1 => Ok(Queue { client, url: sources.remove(0) }),
         0 => bail!("no redrive policy names this queue: give --to"),
-        _ => bail!("the queue has several sources; choose one by --to: {}", sources.join(", ")),
-    }
-}
-
-/// Why a message is refused without `--unprotected`.
-const UNPROTECTED: &str = "its key is the message id, or is not known, and a redriven message has a new id, so that the effect could repeat: give \
-     --selector or --unprotected";
-
-const ENCODED: &str = "its body is in base64, because SQS does not accept the original one";
-
-/// Returns why a message is not moved.
-fn refusal(examined: &Examined, redrive: &DlqRedrive) -> Option<&'static str> {
-    if examined.message.is_encoded() {
-        Some(ENCODED)
-    } else if examined.is_protected || redrive.unprotected {
-        None
-    } else {
-        Some(UNPROTECTED)
+        _ => bail!(
+            "the queue has several sources; choose by --function, or by --to, which takes the messages of all: {}",
+            sources.join(", ")
+        ),
     }
 }
 
 struct Mover<'a> {
-    redrive: &'a DlqRedrive,
+    rules: &'a Rules<'a>,
     from: &'a Queue,
     to: &'a Queue,
     audit: Audit,
@@ -189,10 +208,11 @@ struct Mover<'a> {
 impl Mover<'_> {
     async fn move_all(&mut self, target: &Target, reader: &mut Reader<'_>) -> Result<()> {
         let store = store::open_if_known(&target.settings).await?;
-        let examiner = Examiner::new(&self.redrive.dlq, &target.settings, store.as_deref());
-        let mut pace = Pace::new(self.redrive.how.rate);
-        let mut left =
-            self.redrive.filter.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let examiner = Examiner::new(&self.rules.redrive.dlq, &target.settings, store.as_deref());
+        let mut pace = Pace::new(self.rules.redrive.how.rate);
+        let mut left = self.rules.limit();
+        // Batches in a row.
+        let mut failures = 0;
         // A batch to a FIFO queue could fail in its middle, and later messages would overtake.
         let batch = if self.to.is_fifo() { 1 } else { pace.batch(BATCH) };
         while left > 0 {
@@ -207,20 +227,22 @@ impl Mover<'_> {
             let now = SystemClock.now();
             let mut chosen = Vec::new();
             for examined in examiner.examine(received).await? {
-                if reader.is_behind(&examined)
-                    || chosen.len() >= left
-                    || !is_selected(&examined, &self.redrive.filter, now)
-                {
-                    reader.keep(&examined.message);
-                } else if self.has_returned(&examined.message) {
+                if self.has_returned(&examined.message) {
                     reader.keep(&examined.message);
                     self.made.returned += 1;
-                } else if let Some(why) = refusal(&examined, self.redrive) {
-                    reader.keep(&examined.message);
-                    self.made.refused += 1;
-                    warn(&examined, why);
-                } else {
-                    chosen.push(examined);
+                    continue;
+                }
+                match self.rules.decide(&examined, chosen.len() < left, reader, now) {
+                    Verdict::Move => chosen.push(examined),
+                    Verdict::Unselected => {}
+                    Verdict::Behind => self.made.behind += 1,
+                    Verdict::Refused(why) => {
+                        match why {
+                            Refusal::OtherSource => self.made.foreign += 1,
+                            Refusal::Encoded | Refusal::Unprotected => self.made.refused += 1,
+                        }
+                        warn(&examined, &why.to_string());
+                    }
                 }
             }
             // The later messages of such a group stay behind it.
@@ -232,20 +254,23 @@ impl Mover<'_> {
                 }
                 let group = batch.first().and_then(|examined| examined.message.group()).filter(|_| self.to.is_fifo());
                 if group.is_some_and(|group| failed_groups.contains(group)) {
+                    self.made.behind += batch.len();
                     continue;
                 }
                 pace.spend(batch.len());
                 left = left.saturating_sub(batch.len());
-                let moved = self.made.moved;
-                self.move_batch(&batch, reader).await?;
-                if self.made.moved > moved {
-                    continue;
+                let effect = self.move_batch(&batch, reader).await?;
+                match effect {
+                    Effect::Moved => failures = 0,
+                    Effect::Refused => {}
+                    Effect::Failed => failures += 1,
+                    Effect::Fatal => failures = MAX_FAILURES,
                 }
-                let Some(group) = group else {
-                    self.made.stopped = Some("stopped after a batch of which none was moved");
+                if failures >= MAX_FAILURES {
+                    self.made.stopped = Some(FAILING);
                     return Ok(());
-                };
-                failed_groups.insert(group.to_owned());
+                }
+                failed_groups.extend(group.filter(|_| effect != Effect::Moved).map(str::to_owned));
             }
         }
         Ok(())
@@ -256,12 +281,14 @@ impl Mover<'_> {
     }
 
     /// Sends the messages, and then deletes those that SQS has accepted.
-    async fn move_batch(&mut self, batch: &[Examined], reader: &mut Reader<'_>) -> Result<()> {
+    async fn move_batch(&mut self, batch: &[Examined], reader: &mut Reader<'_>) -> Result<Effect> {
         let messages: Vec<&Message> = batch.iter().map(|examined| &examined.message).collect();
         let sent = self.to.send(&messages).await;
         let accepted: Vec<&Message> =
             messages.iter().zip(&sent).filter(|(_, sent)| sent.is_ok()).map(|(message, _)| *message).collect();
-        let mut deleted = if accepted.is_empty() { Vec::new() } else { self.from.delete(&accepted).await }.into_iter();
+        let deleted = if accepted.is_empty() { Vec::new() } else { self.from.delete(&accepted).await };
+        let effect = Effect::of(&sent, &deleted);
+        let mut deleted = deleted.into_iter();
         let mut unwritten = None;
         self.sent.extend(sent.iter().flatten().cloned());
         for (examined, sent) in batch.iter().zip(sent) {
@@ -270,7 +297,7 @@ impl Mover<'_> {
                     Ok(()) => (Outcome::Changed, None, Some(id)),
                     Err(why) => (Outcome::Copied, Some(why), Some(id)),
                 },
-                Err(unsent) if unsent.is_unknown => (Outcome::Unknown, Some(unsent.why), None),
+                Err(unsent) if unsent.cause == Cause::Unknown => (Outcome::Unknown, Some(unsent.why), None),
                 Err(unsent) => (Outcome::Failed, Some(unsent.why), None),
             };
             match outcome {
@@ -298,7 +325,34 @@ impl Mover<'_> {
         }
         match unwritten {
             Some((error, id, outcome)) => bail!("{error:#}; the first without an audit line: {id} {outcome:?}"),
-            None => Ok(()),
+            None => Ok(effect),
+        }
+    }
+}
+
+/// The effect of a batch, by which the next one is sent or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    /// At least one message was moved.
+    Moved,
+    /// SQS refused each message for its own sake.
+    Refused,
+    Failed,
+    /// The next batch would have the same effect, or messages stay after they were sent.
+    Fatal,
+}
+
+impl Effect {
+    fn of(sent: &[Result<String, Unsent>], deleted: &[Result<(), String>]) -> Self {
+        let mut causes = sent.iter().filter_map(|sent| sent.as_ref().err()).map(|unsent| unsent.cause);
+        if deleted.iter().any(Result::is_ok) {
+            Self::Moved
+        } else if !deleted.is_empty() || causes.clone().any(|cause| matches!(cause, Cause::Call | Cause::Unknown)) {
+            Self::Fatal
+        } else if causes.all(|cause| cause == Cause::Message) {
+            Self::Refused
+        } else {
+            Self::Failed
         }
     }
 }

@@ -15,14 +15,11 @@ use std::iter;
 use anyhow::{Result, ensure};
 
 pub(crate) use collect::Account;
-pub(crate) use facts::{DeadLetters, Source};
+pub(crate) use facts::{DeadLetters, Function, Source};
 pub(crate) use finding::Severity;
 pub(crate) use rules::LISTING_INDEX;
 
-use self::{
-    facts::{Function, Stated},
-    finding::Report,
-};
+use self::{facts::Stated, finding::Report};
 use crate::{
     args::{self, Doctor},
     output::{self, Ending},

@@ -1,9 +1,11 @@
 //! `dlq` on queues in MiniStack, with records in Valkey.
 
+mod plan;
 mod proxy;
 mod queues;
+mod sources;
 
-use std::process::Stdio;
+use std::{process::Stdio, sync::Mutex};
 
 use serde_json::{Value, json};
 
@@ -13,7 +15,7 @@ use self::{
 };
 use crate::{
     doctor::aws::Deployment,
-    support::{ended, file, objects, unique_name},
+    support::{SCOPE, ended, file, objects, server, tool, unique_name},
 };
 
 /// The ids of the orders in these messages.
@@ -93,8 +95,8 @@ async fn a_message_is_moved_as_it_is() {
 
     assert_eq!(queues.count(&queues.dead).await, (0, 0));
     let received = queues.drain(&queues.source).await;
-    let text = |name: &str, value: &str| (name.to_owned(), "String".to_owned(), value.to_owned());
-    let attributes = vec![text("lambda-once.reason", "failed"), text("trace", "t-1")];
+    // The reason is that of the dead letter.
+    let attributes = vec![("trace".to_owned(), "String".to_owned(), "t-1".to_owned())];
     let expected = queues::Received { body: body("1"), group: None, deduplication_id: None, attributes };
     assert_eq!(received, [expected]);
     queues.run(&redrive[..4]).await.assert_code(3);
@@ -108,7 +110,10 @@ async fn nothing_is_moved_without_leave() {
     let run = async |more: &[&str]| queues.run(&[&to[..], more].concat()).await;
     for more in [&[][..], &["--dry-run"], &["--dry-run", "--yes"], &["--read-only"]] {
         let dry = run(more).await.assert_code(0);
-        assert!(dry.out.ends_with(&format!("would redrive 1 of {} to {}\n", queues.dead, queues.source)), "{dry:?}");
+        assert!(
+            dry.out.ends_with(&format!("would redrive 1 message from {} to {}\n", queues.dead, queues.source)),
+            "{dry:?}"
+        );
     }
     let refused = run(&["--yes", "--read-only"]).await.assert_code(1);
     assert!(refused.errors.contains("--read-only"), "{refused:?}");
@@ -116,7 +121,9 @@ async fn nothing_is_moved_without_leave() {
     for bad in [&queues.dead, &format!("{}-none", queues.source.rsplit('/').next().unwrap())] {
         queues.run(&["redrive", "--to", bad, "--yes"]).await.assert_code(1);
     }
-    queues.run(&["redrive", "--selector", "order_id"]).await.assert_code(2);
+    for wrong in [["--selector", "order_id"], ["--hold", "0s"], ["--hold", "13h"]] {
+        queues.run(&[&["redrive"], &wrong[..]].concat()).await.assert_code(2);
+    }
     assert_eq!((queues.count(&queues.dead).await, queues.count(&queues.source).await), ((1, 0), (0, 0)));
 }
 
@@ -138,7 +145,7 @@ async fn what_a_filter_leaves_is_visible_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fifo_queue_keeps_groups_ids_and_order() {
+async fn a_fifo_queue_keeps_groups_and_order() {
     let queues = Queues::new(".fifo").await;
     queues.records.fail("a-2").await;
     for order in ["a-1", "a-2", "a-3", "b-1", "b-2"] {
@@ -146,17 +153,33 @@ async fn a_fifo_queue_keeps_groups_ids_and_order() {
     }
     // What is behind a message that stays does not overtake it.
     let redrive = ["redrive", "--to", &*queues.source, "--yes"];
-    let ended = queues.run(&[&redrive[..], &["--state", "absent"]].concat()).await.assert_code(0);
-    assert_eq!(ended.out, "redrive: 3 moved\n");
+    let ended = queues.run(&[&redrive[..], &["--state", "absent"]].concat()).await.assert_code(4);
+    assert_eq!(ended.out, "redrive: 3 moved, 1 left behind an earlier message of the group\n");
+    let ended = queues.run(&[&redrive[..], &["--state", "absent"]].concat()).await.assert_code(4);
+    assert_eq!(ended.out, "redrive: 0 moved, 1 left behind an earlier message of the group\n");
     queues.run(&redrive).await.assert_code(0);
     let received = queues.drain(&queues.source).await;
     let of = |group: &str| {
         let messages = received.iter().filter(|message| message.group.as_deref() == Some(group));
-        messages.map(|message| message.deduplication_id.clone().unwrap()).collect::<Vec<_>>()
+        orders(&messages.cloned().collect::<Vec<_>>())
     };
-    assert_eq!(of("a"), ["id of a-1", "id of a-2", "id of a-3"]);
-    assert_eq!(of("b"), ["id of b-1", "id of b-2"]);
+    assert_eq!(of("a"), ["a-1", "a-2", "a-3"]);
+    assert_eq!(of("b"), ["b-1", "b-2"]);
     assert_eq!(queues.count(&queues.dead).await, (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fifo_queue_does_not_drop_what_it_has_accepted_before() {
+    let queues = Queues::new(".fifo").await;
+    let first = queues.client.send_message().queue_url(&queues.source).message_body(body("a-1"));
+    first.message_group_id("a").message_deduplication_id("id of a-1").send().await.unwrap();
+    queues.drain(&queues.source).await;
+    let id = queues.dead_letter("a-1", &[]).await;
+    queues.run(&["redrive", "--to", &queues.source, "--yes"]).await.assert_code(0);
+    let received = queues.drain(&queues.source).await;
+    assert_eq!(orders(&received), ["a-1"]);
+    // A repeated run sends the same id, so that a copy is dropped.
+    assert_eq!(received[0].deduplication_id.as_deref(), Some(&*id));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -179,6 +202,37 @@ async fn a_key_by_message_id_is_refused() {
     }
     by(&["--selector", "message-id", "--unprotected"]).await.assert_code(0);
     assert_eq!((queues.count(&queues.dead).await, queues.count(&queues.source).await), ((0, 0), (1, 0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_selector_that_the_records_contradict_protects_nothing() {
+    let queues = Queues::new("").await;
+    let id = queues.dead_letter("1", &[]).await;
+    // The function has keyed it by its message id.
+    queues.records.complete(&id).await;
+    queues.dead_letter("2", &[]).await;
+    let listed = queues.run(&["list", "--json", "--state", "unknown"]).await.assert_code(0).objects();
+    assert_eq!((listed.len(), &listed[0]["id"]), (1, &json!(id)));
+    assert!(listed[0]["redrive"].as_str().unwrap().contains("check --selector"), "{listed:?}");
+    let redrive = ["redrive", "--to", &*queues.source, "--yes"];
+    assert_eq!(queues.run(&redrive).await.assert_code(4).out, "redrive: 1 moved, 1 refused\n");
+    queues.run(&[&redrive[..], &["--unprotected"]].concat()).await.assert_code(0);
+    assert_eq!(orders(&queues.drain(&queues.source).await), ["2", "1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_protected_without_a_store() {
+    let queues = Queues::new("").await;
+    queues.dead_letter("1", &[]).await;
+    let redrive = ["dlq", "redrive", "--queue", &*queues.dead, "--to", &*queues.source, "--selector", "/order_id"];
+    let run = async |more: &[&str]| {
+        let mut command = tool();
+        command.envs([("AWS_ENDPOINT_URL", server("MINISTACK_ENDPOINT")), ("AWS_REGION", "us-east-1".to_owned())]);
+        command.args(["--scope", SCOPE]).args(redrive).args(more);
+        ended(command).await
+    };
+    assert_eq!(run(&["--yes"]).await.assert_code(4).out, "redrive: 0 moved, 1 refused\n");
+    run(&["--yes", "--unprotected"]).await.assert_code(0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -225,15 +279,79 @@ async fn a_message_stays_unless_sqs_has_accepted_it() {
     // Shaped by the API model of SQS: SendMessageBatchResult.
     let refused =
         r#"{"Failed":[{"Code":"InternalError","Id":"0","Message":"try again","SenderFault":false}],"Successful":[]}"#;
-    for (fate, outcome) in [(Fate::Answer(refused.to_owned()), "failed"), (Fate::LoseAnswer, "unknown")] {
+    let stopped = ", stopped, because none of the last ones was moved";
+    for (fate, outcome, end) in
+        [(Fate::Answer(refused.to_owned()), "failed", ""), (Fate::LoseAnswer, "unknown", stopped)]
+    {
         let proxy =
             Proxy::start(move |call| if call == "SendMessageBatch" { fate.clone() } else { Fate::Forward }).await;
         let redrive = ["redrive", "--to", &*queues.source, "--yes"];
         let failed = ended(queues.command(&redrive, Some(&proxy.url))).await.assert_code(4);
-        assert_eq!(failed.out, "redrive: 0 moved, 1 failed, stopped after a batch of which none was moved\n");
+        assert_eq!(failed.out, format!("redrive: 0 moved, 1 failed{end}\n"));
         assert_eq!(failed.audit()[0]["outcome"], outcome, "{failed:?}");
         assert_eq!(proxy.count("DeleteMessageBatch"), 0);
         assert_eq!(queues.count(&queues.dead).await, (1, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_sqs_refuses_does_not_stop_the_others() {
+    let queues = Queues::new(".fifo").await;
+    for order in ["a-1", "a-2", "b-1", "c-1", "d-1", "e-1"] {
+        queues.dead_letter(order, &[]).await;
+    }
+    let answer = |is_senders_fault: bool| {
+        let failed = json!({ "Code": "C", "Id": "0", "Message": "M", "SenderFault": is_senders_fault });
+        Fate::Answer(json!({ "Failed": [failed], "Successful": [] }).to_string())
+    };
+    let redrive = ["redrive", "--to", &*queues.source, "--yes"];
+    let run = async |fates: Vec<Fate>| {
+        let fates = Mutex::new(fates.into_iter());
+        let proxy = Proxy::start(move |call| match call {
+            "SendMessageBatch" => fates.lock().unwrap().next().unwrap_or(Fate::Forward),
+            _ => Fate::Forward,
+        });
+        ended(queues.command(&redrive, Some(&proxy.await.url))).await.assert_code(4).out
+    };
+    // Three batches in a row, whatever SQS refuses in between.
+    let failing = [answer(false), answer(true), answer(false), answer(false), answer(true)];
+    let stopped = "redrive: 0 moved, 4 failed, 1 left behind an earlier message of the group, stopped, because none of the last ones was moved\n";
+    assert_eq!(run(failing.into()).await, stopped);
+    let behind = "redrive: 2 moved, 3 failed, 1 left behind an earlier message of the group\n";
+    assert_eq!(run(vec![answer(true); 3]).await, behind);
+    assert_eq!(orders(&queues.drain(&queues.source).await), ["d-1", "e-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_does_not_hide_what_was_moved() {
+    let queues = Queues::new("").await;
+    queues.dead_letter("1", &[]).await;
+    let receives = Mutex::new(0);
+    let proxy = Proxy::start(move |call| {
+        let mut receives = receives.lock().unwrap();
+        *receives += usize::from(call == "ReceiveMessage");
+        if *receives > 1 { Fate::Answer("not JSON".to_owned()) } else { Fate::Forward }
+    })
+    .await;
+    let failed = ended(queues.command(&["redrive", "--to", &queues.source, "--yes"], Some(&proxy.url))).await;
+    assert_eq!(failed.assert_code(1).out, "redrive: 1 moved\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_stays_invisible_is_reported() {
+    let queues = Queues::new("").await;
+    // Shaped by the API model of SQS: ChangeMessageVisibilityBatchResult.
+    for (code, exit) in [("InternalError", 1), ("AWS.SimpleQueueService.MessageNotInflight", 0)] {
+        queues.dead_letter("1", &[]).await;
+        let failed = json!({ "Code": code, "Id": "0", "SenderFault": false });
+        let answer = json!({ "Failed": [failed], "Successful": [] }).to_string();
+        let proxy = Proxy::start(move |call| match call {
+            "ChangeMessageVisibilityBatch" => Fate::Answer(answer.clone()),
+            _ => Fate::Forward,
+        })
+        .await;
+        let listed = ended(queues.command(&["list", "--json"], Some(&proxy.url))).await.assert_code(exit);
+        assert_eq!(listed.errors.contains("may stay invisible for the time of --hold: 1 ("), exit == 1, "{listed:?}");
     }
 }
 
@@ -252,7 +370,7 @@ async fn a_message_that_was_not_deleted_is_reported() {
     let copied = copied.assert_code(4);
     assert_eq!(
         copied.out,
-        "redrive: 0 moved, 1 sent, but not deleted, stopped after a batch of which none was moved\n"
+        "redrive: 0 moved, 1 sent, but not deleted, stopped, because none of the last ones was moved\n"
     );
     assert_eq!(copied.audit()[0]["outcome"], "copied");
     assert_eq!((queues.count(&queues.dead).await, queues.count(&queues.source).await), ((1, 0), (1, 0)));

@@ -19,7 +19,7 @@ pub(super) struct Queues {
 }
 
 /// A received message.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Received {
     pub(super) body: String,
     pub(super) group: Option<String>,
@@ -50,8 +50,9 @@ impl Queues {
         Self { records, client, source, dead, suffix }
     }
 
-    /// Puts the message of an order into the dead-letter queue. Orders of a FIFO queue are in one group for each first digit.
-    pub(super) async fn dead_letter(&self, order: &str, attributes: &[(&str, &str)]) {
+    /// Puts the message of an order into the dead-letter queue, and returns its id. Orders of a FIFO queue are in one group for each
+    /// first digit.
+    pub(super) async fn dead_letter(&self, order: &str, attributes: &[(&str, &str)]) -> String {
         let mut request = self.client.send_message().queue_url(&self.dead).message_body(body(order));
         for (name, text) in attributes {
             let value = MessageAttributeValue::builder().data_type("String").string_value(*text).build().unwrap();
@@ -61,7 +62,7 @@ impl Queues {
             let group = order.split('-').next().unwrap();
             request = request.message_group_id(group).message_deduplication_id(format!("id of {order}"));
         }
-        request.send().await.unwrap();
+        request.send().await.unwrap().message_id.unwrap()
     }
 
     /// The tool on the dead-letter queue, with the keys of its orders.
