@@ -21,6 +21,9 @@ use crate::{
     world::{Clock, Event, Policy},
 };
 
+/// The reason why the library's rules return no error.
+const KNOWN: &str = "the model writes only what the library's rules know";
+
 /// The skew margin.
 pub(crate) const MARGIN: u8 = 1;
 
@@ -72,8 +75,7 @@ impl System {
     /// Judges a record as a worker of a batch does between the steps of its claim.
     pub(crate) fn judge(&self, record: &Record, message: &Message, now: Time) -> rules::Judgement {
         let seen = self.seen_by_claim(*record, message, now);
-        rules::judge(&self.library(&seen, message.key), &self.claim_request(message), at(now))
-            .unwrap_or(rules::Judgement::Free)
+        rules::judge(&self.library(&seen, message.key), &self.claim_request(message), at(now)).expect(KNOWN)
     }
 
     fn library(&self, record: &Record, key: Key) -> LibraryRecord {
@@ -90,9 +92,8 @@ impl System {
         let seen = before.map(|record| self.library(&self.seen_by_claim(record, message, now), message.key));
         let mark = state.mark.clone();
         let judged = mark.as_ref().map(|mark| mark_to_library(&self.mark_seen_by_claim(mark, message, now), false));
-        let Ok((change, new_mark, claimed)) = ordering::claim(seen.as_ref(), judged.as_ref(), &request, at(now)) else {
-            return Answer::InProgress;
-        };
+        let (change, new_mark, claimed) =
+            ordering::claim(seen.as_ref(), judged.as_ref(), &request, at(now)).expect(KNOWN);
         let grant = match claimed {
             Claimed::Granted(grant) => grant,
             Claimed::Refused(refusal) => return refused(&refusal, events),
@@ -112,9 +113,17 @@ impl System {
                     *events |= Event::Released.bit();
                 }
             }
-            if new_mark.is_some() {
+            if let Some(new_mark) = new_mark {
                 let judged = mark.as_ref().map(|mark| self.mark_seen_by_claim(mark, message, now));
-                state.mark = Some(self.claimed_mark(judged.as_ref(), mark.as_ref(), request, message, now, events));
+                let mut new_mark = mark_from_library(&new_mark);
+                if let Some(full) = judged.filter(|mark| mark.doubt.len() >= MOST_DOUBT) {
+                    new_mark.doubt = merged_doubt(&full, request, now);
+                }
+                if new_mark.doubt.iter().any(|(key, _)| key.is_none()) {
+                    *events |= Event::Merged.bit();
+                }
+                self.after_claim_of_mark(mark.as_ref(), &mut new_mark, now);
+                state.mark = Some(new_mark);
             }
         } else {
             *events |= Event::OwnClaim.bit();
@@ -126,34 +135,6 @@ impl System {
             *events |= Event::TookOver.bit();
         }
         Answer::Granted { lease: grant.lease_until.seconds_rounded_down().try_into().unwrap_or(0), took_over }
-    }
-
-    /// Returns the mark after a claim was granted. The mark is filled up, so that it merges operations in doubt. The
-    /// claim is newer than what fills it up.
-    fn claimed_mark(
-        &self,
-        judged: Option<&Mark>,
-        before: Option<&Mark>,
-        mut request: ClaimRequest,
-        message: &Message,
-        now: Time,
-        events: &mut u64,
-    ) -> Mark {
-        if let Some(order) = &mut request.order {
-            order.sequence = u64::MAX.into();
-        }
-        // With fewer in doubt nothing merges.
-        let filled = judged.map(|mark| mark_to_library(mark, mark.doubt.len() >= MOST_DOUBT));
-        let written = ordering::claim(None, filled.as_ref(), &request, at(now)).ok().and_then(|(_, mark, _)| mark);
-        let mut mark = mark_from_library(&written.unwrap_or_default());
-        if let Some(holder) = &mut mark.holder {
-            holder.sequence = position(message.key);
-        }
-        if mark.doubt.iter().any(|(key, _)| key.is_none()) {
-            *events |= Event::Merged.bit();
-        }
-        self.after_claim_of_mark(before, &mut mark, now);
-        mark
     }
 
     /// Replaces the record that was read, if it is as it was and may still be replaced.
@@ -215,9 +196,8 @@ impl System {
         let seen = seen.map(|record| self.library(&record, message.key));
         let mark =
             state.mark.as_ref().map(|mark| mark_to_library(&self.mark_seen_by_settle(mark, message, settle), false));
-        let Ok((change, new_mark, settled)) = ordering::settle(seen.as_ref(), mark.as_ref(), &request, at(now)) else {
-            return Answer::Lost { current: before };
-        };
+        let (change, new_mark, settled) =
+            ordering::settle(seen.as_ref(), mark.as_ref(), &request, at(now)).expect(KNOWN);
         match &change {
             Applied::Keep => {}
             Applied::Put(record) => {
@@ -320,9 +300,12 @@ impl System {
             },
         };
         let mark = state.mark.as_ref().map(|mark| mark_to_library(mark, false));
-        let Ok((applied, new_mark, amended)) = ordering::amend(Some(&seen), mark.as_ref(), &request, at(now)) else {
+        let amended = ordering::amend(Some(&seen), mark.as_ref(), &request, at(now));
+        // The operator has not read this record, so its request may contradict it.
+        if self.has(Bug::O1AsRead) && amended.is_err() {
             return Answer::Refused;
-        };
+        }
+        let (applied, new_mark, amended) = amended.expect(KNOWN);
         if amended != Amended::Changed {
             *events |= Event::Unchanged.bit();
             return Answer::Refused;
@@ -369,6 +352,17 @@ impl System {
         let ahead = if self.world.clock == Clock::Sender { MARGIN } else { 0 };
         state.records[key].is_some_and(|record| record.expiration <= state.now + ahead)
     }
+}
+
+/// Returns the operations in doubt after a claim of a mark that lists as many as the model's may. It is filled up, so
+/// that the library merges. The claim is made newer than what fills it up.
+fn merged_doubt(full: &Mark, mut request: ClaimRequest, now: Time) -> Vec<(Option<Key>, u8)> {
+    if let Some(order) = &mut request.order {
+        order.sequence = u64::MAX.into();
+    }
+    let filled = mark_to_library(full, true);
+    let (_, mark, _) = ordering::claim(None, Some(&filled), &request, at(now)).expect(KNOWN);
+    mark_from_library(&mark.expect("the claim is granted")).doubt
 }
 
 /// Returns the position of a key's operation in the order.
