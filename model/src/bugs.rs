@@ -47,6 +47,7 @@ bugs! {
     C3Completed "C3" "a completed operation is claimed again" ["rerun"];
     C4Failed "C4" "a failed operation is claimed again" ["errors"];
     C5Own "C5" "a claim does not recognize its own record" ["rerun"];
+    C5Order "C5" "the same in an order" ["order-refuse"];
     C5Token "C5" "a repetition draws a new token" ["rerun"];
     C5History "C5" "a repeated claim forgets that it took over" ["rerun"];
     C6Live "C6" "a claim that stands is replaced" ["rerun"];
@@ -97,10 +98,12 @@ bugs! {
     G2MergedKey "G2" "merged doubt ends with the failure of one operation" ["doubt"];
     G2FailsAll "G2" "a failure ends all doubt" ["doubt"];
     G2LowerEnds "G2" "any completion ends all doubt" ["doubt-late"];
+    G2Ends "G2" "a completion ends no doubt" ["doubt-late"];
     G2Renewal "G2" "a renewal does not renew the entity" ["order-renewals"];
     G3Newest "G3" "a completion does not raise the newest position" ["order"];
     G3Lowers "G3" "a completion may lower the newest position" ["doubt-late"];
     G3Frees "G3" "a settle frees the entity whatever the owner" ["order"];
+    G3Keeps "G3" "a settle does not free the entity" ["order"];
     G3Renewal "G3" "a renewal does not need the entity" ["order-renewals"]
         "the lease of the entity is that of the record, so a holder that lost it has stopped";
     G3Commit "G3" "a commit does not need the entity" ["order-transaction"];

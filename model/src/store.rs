@@ -16,7 +16,9 @@ use crate::{
         MOST_DOUBT, at, duration, fingerprint, from_library, key_hash, mark_from_library, mark_to_library, operation,
         result, to_library, token,
     },
-    state::{Answer, BY_OPERATOR, Change, Key, Mark, Message, NOBODY, Record, Request, Settle, State, Status, Time},
+    state::{
+        Answer, BY_OPERATOR, Change, Key, Mark, Message, NOBODY, Record, Request, Settle, State, Status, Time, position,
+    },
     system::System,
     world::{Clock, Event, Policy},
 };
@@ -31,6 +33,7 @@ impl System {
     /// Applies a request, and returns the store's answer.
     pub(crate) fn apply(&self, state: &mut State, message: &Message, events: &mut u64) -> Answer {
         let before = state.records[usize::from(message.key)];
+        let mark = state.mark.as_ref().filter(|_| message.request == Request::Claim).cloned();
         let answer = match message.request {
             Request::Claim => self.claim(state, message, events),
             Request::Insert if before.is_some() => Answer::Refused,
@@ -42,6 +45,9 @@ impl System {
             Request::Amend { change, read } => self.amend(state, message, change, &read, events),
         };
         self.check_write(state, message, before, answer);
+        if self.world.is_ordered {
+            self.check_entity(state, message, before, mark.as_ref(), answer);
+        }
         answer
     }
 
@@ -124,6 +130,7 @@ impl System {
                 }
                 self.after_claim_of_mark(mark.as_ref(), &mut new_mark, now);
                 state.mark = Some(new_mark);
+                state.runs.granted(message.key, message.owner, record.lease);
             }
         } else {
             *events |= Event::OwnClaim.bit();
@@ -210,6 +217,19 @@ impl System {
             }
             Applied::Delete => state.records[key] = None,
         }
+        // Without a mark that lives, only a completion changes anything (G4).
+        let keeps_mark = state.mark.as_ref().is_some_and(|mark| mark.expiration > now);
+        let changes_entity = keeps_mark || matches!(settle, Settle::Complete { .. });
+        if let (true, Applied::Put(record), Settle::Renew) = (self.world.is_ordered, &change, settle) {
+            state.runs.renewed(message.key, message.owner, from_library(record).lease);
+        } else if self.world.is_ordered && change != Applied::Keep && changes_entity {
+            let outcome = match settle {
+                Settle::Complete { .. } => Some(Status::Completed),
+                Settle::Fail => Some(Status::Failed),
+                _ => None,
+            };
+            state.runs.settled(message.key, message.owner, outcome);
+        }
         if let Some(mark) = new_mark {
             let mut mark = mark_from_library(&mark);
             self.after_settle_of_mark(state.mark.as_ref(), &mut mark, message, settle, now);
@@ -247,7 +267,7 @@ impl System {
     /// Commits the effect and the outcome together, or nothing.
     fn commit(&self, state: &mut State, message: &Message, claims: bool, events: &mut u64) -> Answer {
         let (key, now) = (usize::from(message.key), self.judged_at(state, message));
-        let (before, mark) = (state.records[key], state.mark.clone());
+        let (before, mark, runs) = (state.records[key], state.mark.clone(), state.runs);
         if claims {
             let is_mine = before.is_some_and(|record| record.owner == message.owner);
             if is_mine && before.is_some_and(|record| record.status != Status::InProgress) {
@@ -265,7 +285,7 @@ impl System {
             Answer::Done { found: None } => {
                 self.effect(state, (message.owner, message.key, message.payload), false, true);
             }
-            _ => (state.records[key], state.mark) = (before, mark),
+            _ => (state.records[key], state.mark, state.runs) = (before, mark, runs),
         }
         answer
     }
@@ -326,6 +346,10 @@ impl System {
                 if change == Change::Release && record.released != before.released {
                     history.permits += 1;
                 }
+                if let (true, Change::Settle(took_effect)) = (self.world.is_ordered, change) {
+                    let outcome = if took_effect { Status::Completed } else { Status::Failed };
+                    state.runs.settled(message.key, before.owner, Some(outcome));
+                }
                 *events |= match change {
                     Change::Settle(_) => Event::SettledBy.bit(),
                     Change::Redact => Event::Redacted.bit(),
@@ -363,11 +387,6 @@ fn merged_doubt(full: &Mark, mut request: ClaimRequest, now: Time) -> Vec<(Optio
     let filled = mark_to_library(full, true);
     let (_, mark, _) = ordering::claim(None, Some(&filled), &request, at(now)).expect(KNOWN);
     mark_from_library(&mark.expect("the claim is granted")).doubt
-}
-
-/// Returns the position of a key's operation in the order.
-pub(crate) fn position(key: Key) -> u8 {
-    key + 1
 }
 
 /// Returns the refusal of a claim.

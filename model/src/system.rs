@@ -7,10 +7,10 @@ use crate::{
     convert::duration,
     explorer::Model,
     state::{
-        Answer, BEGIN, Change, History, Key, MOST, Mark, Message, NOBODY, Phase, Record, Request, Settle, State,
-        Status, Time, Worker,
+        Answer, BEGIN, Change, History, Key, MOST, Mark, Message, NOBODY, Phase, Record, Request, Runs, Settle, State,
+        Status, Time, Worker, position,
     },
-    store::{has_lapsed, position},
+    store::has_lapsed,
     world::{Event, Path, Plan, Policy, World},
 };
 
@@ -310,6 +310,7 @@ impl Model for System {
             copies: self.world.copies,
             amendments: self.world.amendments,
             read: None,
+            runs: Runs::default(),
             breach: None,
         };
         if !self.world.doubt.is_empty() {
@@ -330,6 +331,7 @@ impl Model for System {
                 let (key, owner) = (usize::from(at - 1), 200 + at);
                 state.records[key] = Some(lapsed(owner));
                 doubt.push((Some(at - 1), at));
+                state.runs.lost[key] = true;
                 (state.newest_effect, state.newest_until) = (at, Time::MAX);
                 state.histories[key] = History { effects: 1, first: owner, payload: 1, ..History::default() };
             }
