@@ -76,7 +76,6 @@ bugs! {
     S9Late "S9" "a late release deletes a claim that took over" ["server-late"];
     S9PassOn "S9" "a hand-back does not pass an operator's release on" ["operator-release"];
     S9Owner "S9" "a hand-back keeps the token of the claim" ["transaction"];
-    L1Early "L1" "the lease ends before its holder must have stopped" ["rerun"];
     L3Margin "L3" "the margin is not added" ["rerun"];
     L4Lease "L4" "a claim may expire before its lease" ["expiry"];
     L4Round "L4" "the expiration is rounded down" ["expiry"];

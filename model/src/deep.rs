@@ -79,7 +79,7 @@ pub(crate) fn explore(names: &[String], minutes: Option<u64>) -> bool {
         println!("{}: {} states in {seconds} s, {how}", variant.name, explored.states);
         if let Some(fault) = &fault {
             println!("{fault}");
-        } else if (explored.is_complete || explored.states >= MOST_STATES) && remember(&line(variant)).is_err() {
+        } else if explored.is_complete && remember(&line(variant)).is_err() {
             eprintln!("{DONE}: cannot be written, so that this world is explored again");
         }
         fault.is_none()

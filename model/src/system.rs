@@ -103,8 +103,7 @@ impl System {
             if self.is_in_time(state, worker) {
                 continue;
             }
-            let is_early = self.has(Bug::L1Early) && self.own_time(state, worker) == state.workers[worker].lease + 1;
-            let outlives = self.world.outlives || self.has(Bug::L7Stop) || is_early;
+            let outlives = self.world.outlives || self.has(Bug::L7Stop);
             match state.workers[worker].phase {
                 Phase::Probing | Phase::Running if !outlives => self.stop(state, worker),
                 Phase::Settling(_) if !outlives => self.unsettled(state, worker, events),
