@@ -47,6 +47,7 @@ bugs! {
     C3Completed "C3" "a completed operation is claimed again" ["rerun"];
     C4Failed "C4" "a failed operation is claimed again" ["errors"];
     C5Own "C5" "a claim does not recognize its own record" ["rerun"];
+    C5Order "C5" "the same in an order" ["order-refuse"];
     C5Token "C5" "a repetition draws a new token" ["rerun"];
     C5History "C5" "a repeated claim forgets that it took over" ["rerun"];
     C6Live "C6" "a claim that stands is replaced" ["rerun"];
@@ -75,7 +76,6 @@ bugs! {
     S9Late "S9" "a late release deletes a claim that took over" ["server-late"];
     S9PassOn "S9" "a hand-back does not pass an operator's release on" ["operator-release"];
     S9Owner "S9" "a hand-back keeps the token of the claim" ["transaction"];
-    L1Early "L1" "the lease ends before its holder must have stopped" ["rerun"];
     L3Margin "L3" "the margin is not added" ["rerun"];
     L4Lease "L4" "a claim may expire before its lease" ["expiry"];
     L4Round "L4" "the expiration is rounded down" ["expiry"];
@@ -97,10 +97,12 @@ bugs! {
     G2MergedKey "G2" "merged doubt ends with the failure of one operation" ["doubt"];
     G2FailsAll "G2" "a failure ends all doubt" ["doubt"];
     G2LowerEnds "G2" "any completion ends all doubt" ["doubt-late"];
+    G2Ends "G2" "a completion ends no doubt" ["doubt-late"];
     G2Renewal "G2" "a renewal does not renew the entity" ["order-renewals"];
     G3Newest "G3" "a completion does not raise the newest position" ["order"];
     G3Lowers "G3" "a completion may lower the newest position" ["doubt-late"];
     G3Frees "G3" "a settle frees the entity whatever the owner" ["order"];
+    G3Keeps "G3" "a settle does not free the entity" ["order"];
     G3Renewal "G3" "a renewal does not need the entity" ["order-renewals"]
         "the lease of the entity is that of the record, so a holder that lost it has stopped";
     G3Commit "G3" "a commit does not need the entity" ["order-transaction"];

@@ -14,8 +14,12 @@ use crate::{
     worlds::worlds,
 };
 
-/// The worlds that were explored, one a line, after the hash of the program that did so.
+/// The worlds that were explored, to their end or until they were given up, one a line, after the hash of the program
+/// that did so.
 const DONE: &str = "target/model/deep.txt";
+
+/// The end of the line of a world that was given up.
+const INCOMPLETE: &str = ": incomplete";
 
 /// The states at which the exploration of a world is given up, for the sake of memory: some 4 GB a processor.
 const MOST_STATES: usize = 20_000_000;
@@ -65,7 +69,7 @@ pub(crate) fn explore(names: &[String], minutes: Option<u64>) -> bool {
     let line = |variant: &Variant| format!("{program:016x} {}", variant.name);
     let is_open = |variant: &Variant| {
         (names.is_empty() || names.iter().any(|name| name == variant.world.name))
-            && !done.lines().any(|done| done == line(variant))
+            && !done.lines().any(|done| done.strip_suffix(INCOMPLETE).unwrap_or(done) == line(variant))
     };
     let open: Vec<Variant> = variants().into_iter().filter(is_open).collect();
     let hold = side_by_side(&open, |variant| {
@@ -79,8 +83,11 @@ pub(crate) fn explore(names: &[String], minutes: Option<u64>) -> bool {
         println!("{}: {} states in {seconds} s, {how}", variant.name, explored.states);
         if let Some(fault) = &fault {
             println!("{fault}");
-        } else if (explored.is_complete || explored.states >= MOST_STATES) && remember(&line(variant)).is_err() {
-            eprintln!("{DONE}: cannot be written, so that this world is explored again");
+        } else if explored.is_complete || explored.states >= MOST_STATES {
+            let suffix = if explored.is_complete { "" } else { INCOMPLETE };
+            if remember(&format!("{}{suffix}", line(variant))).is_err() {
+                eprintln!("{DONE}: cannot be written, so that this world is explored again");
+            }
         }
         fault.is_none()
     });

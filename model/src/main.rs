@@ -9,9 +9,9 @@
 mod bugs;
 mod convert;
 mod deep;
-mod doctor;
 mod explorer;
 mod page;
+mod planted;
 mod promise;
 mod run;
 mod state;

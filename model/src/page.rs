@@ -2,13 +2,16 @@
 
 use std::fs;
 
-use crate::run::{Detected, OfBug, OfWorld};
+use crate::{
+    promise::is_rule,
+    run::{Detected, OfBug, OfWorld},
+};
 
 /// From the root of the repository.
 const PAGE: &str = "docs/internals/model.md";
 
 const OF_WORLDS: &str = "| world | contents | states |";
-const OF_BUGS: &str = "| rule | mutation | detected in | broken promise | steps | states |";
+const OF_BUGS: &str = "| rule | mutation | detected in | kind | what breaks | steps | states |";
 
 /// Returns the length of a trace.
 pub(crate) fn steps(detected: &Detected) -> String {
@@ -24,10 +27,31 @@ fn bug_row(of: &OfBug) -> String {
     match &of.detected {
         Some(found) => {
             let steps = found.steps.map_or(String::new(), |steps| steps.to_string());
-            format!("| {rule} | {what} | {} | {} | {steps} | {} |", found.world, found.promise, grouped(found.states))
+            let Detected { world, promise, states, .. } = found;
+            format!("| {rule} | {what} | {world} | {} | {promise} | {steps} | {} |", kind(found), grouped(*states))
         }
-        None => format!("| {rule} | {what} | none | {} | | |", of.planted.harmless.unwrap_or_default()),
+        None => format!("| {rule} | {what} | none | | {} | | |", of.planted.harmless.unwrap_or_default()),
     }
+}
+
+/// Returns the kind of what a bug breaks.
+fn kind(detected: &Detected) -> &'static str {
+    match detected.steps {
+        None => "outcome",
+        Some(_) if is_rule(&detected.promise) => "rule",
+        Some(_) => "promise",
+    }
+}
+
+/// Returns the number of bugs of each kind, and of those that none detects.
+pub(crate) fn kinds(of_bugs: &[OfBug]) -> String {
+    let count =
+        |of: &str| of_bugs.iter().filter_map(|bug| bug.detected.as_ref()).filter(|found| kind(found) == of).count();
+    let none = of_bugs.iter().filter(|bug| bug.detected.is_none()).count();
+    let (promises, rules, outcomes) = (count("promise"), count("rule"), count("outcome"));
+    format!(
+        "{promises} break a promise, {rules} the check of a rule, {outcomes} reach an outcome no more, {none} are not detected"
+    )
 }
 
 /// Returns a number with commas between its thousands.
@@ -69,7 +93,7 @@ pub(crate) fn compare(of_worlds: &[OfWorld], of_bugs: &[OfBug], writes: bool) ->
     if writes {
         return fs::write(PAGE, updated).is_ok();
     }
-    let is_equal = [(OF_WORLDS, 2), (OF_BUGS, 4)]
+    let is_equal = [(OF_WORLDS, 2), (OF_BUGS, 5)]
         .iter()
         .all(|(header, columns)| words(&page, header, *columns) == words(&updated, header, *columns));
     if !is_equal {
@@ -96,12 +120,12 @@ mod tests {
     #[test]
     fn the_page_lists_each_bug_and_a_world_that_may_detect_it() {
         let page = page();
-        let rows = words(&page, OF_BUGS, 4);
+        let rows = words(&page, OF_BUGS, 5);
         assert_eq!(rows.len(), BUGS.len());
         for (row, planted) in rows.iter().zip(BUGS) {
             assert_eq!(row[..2], [planted.rule, planted.what]);
             match planted.harmless {
-                Some(why) => assert_eq!(row[2..], ["none", why]),
+                Some(why) => assert_eq!(row[2..], ["none", "", why]),
                 None => assert!(planted.worlds.contains(&row[2]), "{row:?}"),
             }
         }

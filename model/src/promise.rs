@@ -2,12 +2,35 @@
 
 use crate::{
     state::{
-        Answer, Change, History, Key, Message, Owner, Phase, Record, Request, Settle, State, Status, Time, Worker,
+        Answer, Change, History, Key, MOST, Mark, Message, Owner, Phase, Record, Request, Settle, State, Status, Time,
+        Worker, position,
     },
-    store::{MARGIN, has_lapsed, position},
+    store::{MARGIN, has_lapsed},
     system::System,
     world::{Clock, Policy},
 };
+
+/// What says the same as a rule. A bug against that rule breaks it by definition, which does not show the rule's need.
+const RULES: &[&str] = &[
+    "only a claim creates a record",
+    "an expired record refuses no claim",
+    "no claim takes over from another payload",
+    "no claim is refused because of itself",
+    "a lapsed claim blocks no other",
+    "no renewal revives a lapsed claim",
+    "a late request holds the key no longer than it may",
+    "an amendment changes only the record that was read",
+    "no amendment changes an expired record",
+    "an operator never changes a claim that stands",
+    "nothing stays in doubt at or below a completion",
+    "only a completed operation supersedes a claim",
+    "a claim of an order waits only for one that stands or a newer one in doubt",
+];
+
+/// Returns whether this says the same as a rule.
+pub(crate) fn is_rule(promise: &str) -> bool {
+    RULES.contains(&promise)
+}
 
 impl System {
     /// Checks a request that was applied to the record.
@@ -91,22 +114,66 @@ impl System {
 
     /// Checks the refusal of a claim by this record.
     fn check_refused(&self, state: &mut State, message: &Message, before: &Record, answer: Answer, now: Time) {
-        let is_refused = !matches!(answer, Answer::Granted { .. });
-        if self.world.is_ordered || !is_refused {
+        let by_entity = self.world.is_ordered && matches!(answer, Answer::InProgress | Answer::Superseded);
+        if matches!(answer, Answer::Granted { .. }) {
             return;
         }
-        if before.expiration <= now {
+        if before.expiration <= now && !by_entity {
             state.broken("an expired record refuses no claim");
         }
-        if answer != Answer::InProgress {
+        // In an order a record that has expired or lapsed leaves the decision to the mark.
+        if answer != Answer::InProgress || (by_entity && (before.expiration <= now || has_lapsed(before, now))) {
             return;
         }
         // Another token of the same claim differs by hundreds.
-        if before.owner % 100 == message.owner % 100 {
+        if before.status == Status::InProgress && before.owner % 100 == message.owner % 100 {
             state.broken("no claim is refused because of itself");
         }
         if has_lapsed(before, now) {
             state.broken("a lapsed claim blocks no other");
+        }
+    }
+
+    /// Checks the refusal of a claim of an order by what has happened to the entity, and that a completion ends doubt.
+    pub(crate) fn check_entity(
+        &self,
+        state: &mut State,
+        message: &Message,
+        before: Option<Record>,
+        mark: Option<&Mark>,
+        answer: Answer,
+    ) {
+        let now = self.judged_at(state, message);
+        let at = position(message.key);
+        let after = state.records[usize::from(message.key)];
+        let completes = after != before && after.is_some_and(|after| after.status == Status::Completed);
+        let lists = |mark: &Mark| mark.doubt.iter().any(|(_, position)| *position <= at);
+        if completes && state.mark.as_ref().is_some_and(lists) {
+            state.broken("nothing stays in doubt at or below a completion");
+        }
+        if message.request != Request::Claim {
+            return;
+        }
+        if answer == Answer::Superseded && state.runs.completed < at {
+            state.broken("only a completed operation supersedes a claim");
+        }
+        // A merged entry represents operations whose failure no longer ends it.
+        let has_merged = mark.is_some_and(|mark| mark.doubt.iter().any(|(key, _)| key.is_none()));
+        // By some clocks it has expired, so that a settle left it as it was.
+        let is_expiring = mark.is_some_and(|mark| mark.expiration <= state.now + MARGIN);
+        if answer != Answer::InProgress || has_merged || is_expiring {
+            return;
+        }
+        let stands = |record: &Record| {
+            let is_open = record.status == Status::InProgress && record.expiration > now;
+            is_open && record.owner != message.owner && !has_lapsed(record, now)
+        };
+        let newer = usize::from(message.key) + 1..MOST;
+        let is_in_doubt = |key: usize| state.runs.lost[key] || state.runs.open[key].is_some();
+        let holds = |(owner, lease): &(Owner, Time)| *owner != message.owner && *lease + MARGIN >= now;
+        let is_held = before.iter().any(stands) || state.runs.open.iter().flatten().any(holds);
+        if !is_held && !newer.into_iter().any(is_in_doubt) {
+            state.broken("a claim of an order waits only for one that stands or a newer one in doubt");
         }
     }
 

@@ -142,6 +142,7 @@ pub(crate) fn all(names: &[String], writes: bool) -> bool {
             }
         }
     }
+    println!("\n{} bugs: {}", of_bugs.len(), page::kinds(&of_bugs));
     passes && page::compare(&of_worlds, &of_bugs, writes)
 }
 

@@ -14,6 +14,11 @@ pub(crate) type Owner = u8;
 /// The number of a key, and with an order the position of its operation before the first.
 pub(crate) type Key = u8;
 
+/// Returns the position of a key's operation in the order.
+pub(crate) fn position(key: Key) -> u8 {
+    key + 1
+}
+
 /// The token of no claim.
 pub(crate) const NOBODY: Owner = 0;
 
@@ -228,6 +233,48 @@ impl History {
     }
 }
 
+/// What has happened to the operations of an entity, by their claims and settles alone, apart from the mark.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Runs {
+    /// The claim of each key that was granted last and has not been settled, and its lease.
+    pub(crate) open: [Option<(Owner, Time)>; MOST],
+    /// Whether an earlier claim of the key was never settled, so that it may have taken effect.
+    pub(crate) lost: [bool; MOST],
+    /// The greatest position that was completed.
+    pub(crate) completed: u8,
+}
+
+impl Runs {
+    /// A claim is granted. It ends all others of the entity.
+    pub(crate) fn granted(&mut self, key: Key, owner: Owner, lease: Time) {
+        for (open, lost) in self.open.iter_mut().zip(&mut self.lost) {
+            *lost |= open.take().is_some();
+        }
+        self.open[usize::from(key)] = Some((owner, lease));
+    }
+
+    /// A claim is renewed.
+    pub(crate) fn renewed(&mut self, key: Key, owner: Owner, until: Time) {
+        if let Some((_, lease)) = self.open[usize::from(key)].as_mut().filter(|(open, _)| *open == owner) {
+            *lease = until.max(*lease);
+        }
+    }
+
+    /// A claim has ended with this outcome, or was released without one.
+    pub(crate) fn settled(&mut self, key: Key, owner: Owner, outcome: Option<Status>) {
+        let key = usize::from(key);
+        self.open[key] = self.open[key].filter(|(open, _)| *open != owner);
+        match outcome {
+            Some(Status::Completed) => {
+                self.lost[..=key].fill(false);
+                self.completed = self.completed.max(position(key as Key));
+            }
+            Some(Status::Failed) => self.lost[key] = false,
+            _ => {}
+        }
+    }
+}
+
 /// A state of a world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
@@ -249,6 +296,8 @@ pub(crate) struct State {
     pub(crate) amendments: u8,
     /// The record that the operator has read.
     pub(crate) read: Option<(Key, Record)>,
+    /// The operations of the entity, with an order.
+    pub(crate) runs: Runs,
     pub(crate) breach: Option<&'static str>,
 }
 

@@ -16,10 +16,15 @@ use crate::{
         MOST_DOUBT, at, duration, fingerprint, from_library, key_hash, mark_from_library, mark_to_library, operation,
         result, to_library, token,
     },
-    state::{Answer, BY_OPERATOR, Change, Key, Mark, Message, NOBODY, Record, Request, Settle, State, Status, Time},
+    state::{
+        Answer, BY_OPERATOR, Change, Key, Mark, Message, NOBODY, Record, Request, Settle, State, Status, Time, position,
+    },
     system::System,
     world::{Clock, Event, Policy},
 };
+
+/// The reason why the library's rules return no error.
+const KNOWN: &str = "the model writes only what the library's rules know";
 
 /// The skew margin.
 pub(crate) const MARGIN: u8 = 1;
@@ -28,6 +33,7 @@ impl System {
     /// Applies a request, and returns the store's answer.
     pub(crate) fn apply(&self, state: &mut State, message: &Message, events: &mut u64) -> Answer {
         let before = state.records[usize::from(message.key)];
+        let mark = state.mark.as_ref().filter(|_| message.request == Request::Claim).cloned();
         let answer = match message.request {
             Request::Claim => self.claim(state, message, events),
             Request::Insert if before.is_some() => Answer::Refused,
@@ -39,6 +45,9 @@ impl System {
             Request::Amend { change, read } => self.amend(state, message, change, &read, events),
         };
         self.check_write(state, message, before, answer);
+        if self.world.is_ordered {
+            self.check_entity(state, message, before, mark.as_ref(), answer);
+        }
         answer
     }
 
@@ -72,8 +81,7 @@ impl System {
     /// Judges a record as a worker of a batch does between the steps of its claim.
     pub(crate) fn judge(&self, record: &Record, message: &Message, now: Time) -> rules::Judgement {
         let seen = self.seen_by_claim(*record, message, now);
-        rules::judge(&self.library(&seen, message.key), &self.claim_request(message), at(now))
-            .unwrap_or(rules::Judgement::Free)
+        rules::judge(&self.library(&seen, message.key), &self.claim_request(message), at(now)).expect(KNOWN)
     }
 
     fn library(&self, record: &Record, key: Key) -> LibraryRecord {
@@ -90,9 +98,8 @@ impl System {
         let seen = before.map(|record| self.library(&self.seen_by_claim(record, message, now), message.key));
         let mark = state.mark.clone();
         let judged = mark.as_ref().map(|mark| mark_to_library(&self.mark_seen_by_claim(mark, message, now), false));
-        let Ok((change, new_mark, claimed)) = ordering::claim(seen.as_ref(), judged.as_ref(), &request, at(now)) else {
-            return Answer::InProgress;
-        };
+        let (change, new_mark, claimed) =
+            ordering::claim(seen.as_ref(), judged.as_ref(), &request, at(now)).expect(KNOWN);
         let grant = match claimed {
             Claimed::Granted(grant) => grant,
             Claimed::Refused(refusal) => return refused(&refusal, events),
@@ -112,9 +119,18 @@ impl System {
                     *events |= Event::Released.bit();
                 }
             }
-            if new_mark.is_some() {
+            if let Some(new_mark) = new_mark {
                 let judged = mark.as_ref().map(|mark| self.mark_seen_by_claim(mark, message, now));
-                state.mark = Some(self.claimed_mark(judged.as_ref(), mark.as_ref(), request, message, now, events));
+                let mut new_mark = mark_from_library(&new_mark);
+                if let Some(full) = judged.filter(|mark| mark.doubt.len() >= MOST_DOUBT) {
+                    new_mark.doubt = merged_doubt(&full, request, now);
+                }
+                if new_mark.doubt.iter().any(|(key, _)| key.is_none()) {
+                    *events |= Event::Merged.bit();
+                }
+                self.after_claim_of_mark(mark.as_ref(), &mut new_mark, now);
+                state.mark = Some(new_mark);
+                state.runs.granted(message.key, message.owner, record.lease);
             }
         } else {
             *events |= Event::OwnClaim.bit();
@@ -126,34 +142,6 @@ impl System {
             *events |= Event::TookOver.bit();
         }
         Answer::Granted { lease: grant.lease_until.seconds_rounded_down().try_into().unwrap_or(0), took_over }
-    }
-
-    /// Returns the mark after a claim was granted. The mark is filled up, so that it merges operations in doubt. The
-    /// claim is newer than what fills it up.
-    fn claimed_mark(
-        &self,
-        judged: Option<&Mark>,
-        before: Option<&Mark>,
-        mut request: ClaimRequest,
-        message: &Message,
-        now: Time,
-        events: &mut u64,
-    ) -> Mark {
-        if let Some(order) = &mut request.order {
-            order.sequence = u64::MAX.into();
-        }
-        // With fewer in doubt nothing merges.
-        let filled = judged.map(|mark| mark_to_library(mark, mark.doubt.len() >= MOST_DOUBT));
-        let written = ordering::claim(None, filled.as_ref(), &request, at(now)).ok().and_then(|(_, mark, _)| mark);
-        let mut mark = mark_from_library(&written.unwrap_or_default());
-        if let Some(holder) = &mut mark.holder {
-            holder.sequence = position(message.key);
-        }
-        if mark.doubt.iter().any(|(key, _)| key.is_none()) {
-            *events |= Event::Merged.bit();
-        }
-        self.after_claim_of_mark(before, &mut mark, now);
-        mark
     }
 
     /// Replaces the record that was read, if it is as it was and may still be replaced.
@@ -215,9 +203,8 @@ impl System {
         let seen = seen.map(|record| self.library(&record, message.key));
         let mark =
             state.mark.as_ref().map(|mark| mark_to_library(&self.mark_seen_by_settle(mark, message, settle), false));
-        let Ok((change, new_mark, settled)) = ordering::settle(seen.as_ref(), mark.as_ref(), &request, at(now)) else {
-            return Answer::Lost { current: before };
-        };
+        let (change, new_mark, settled) =
+            ordering::settle(seen.as_ref(), mark.as_ref(), &request, at(now)).expect(KNOWN);
         match &change {
             Applied::Keep => {}
             Applied::Put(record) => {
@@ -229,6 +216,19 @@ impl System {
                 state.records[key] = Some(record);
             }
             Applied::Delete => state.records[key] = None,
+        }
+        // Without a mark that lives, only a completion changes anything (G4).
+        let keeps_mark = state.mark.as_ref().is_some_and(|mark| mark.expiration > now);
+        let changes_entity = keeps_mark || matches!(settle, Settle::Complete { .. });
+        if let (true, Applied::Put(record), Settle::Renew) = (self.world.is_ordered, &change, settle) {
+            state.runs.renewed(message.key, message.owner, from_library(record).lease);
+        } else if self.world.is_ordered && change != Applied::Keep && changes_entity {
+            let outcome = match settle {
+                Settle::Complete { .. } => Some(Status::Completed),
+                Settle::Fail => Some(Status::Failed),
+                _ => None,
+            };
+            state.runs.settled(message.key, message.owner, outcome);
         }
         if let Some(mark) = new_mark {
             let mut mark = mark_from_library(&mark);
@@ -267,7 +267,7 @@ impl System {
     /// Commits the effect and the outcome together, or nothing.
     fn commit(&self, state: &mut State, message: &Message, claims: bool, events: &mut u64) -> Answer {
         let (key, now) = (usize::from(message.key), self.judged_at(state, message));
-        let (before, mark) = (state.records[key], state.mark.clone());
+        let (before, mark, runs) = (state.records[key], state.mark.clone(), state.runs);
         if claims {
             let is_mine = before.is_some_and(|record| record.owner == message.owner);
             if is_mine && before.is_some_and(|record| record.status != Status::InProgress) {
@@ -285,7 +285,7 @@ impl System {
             Answer::Done { found: None } => {
                 self.effect(state, (message.owner, message.key, message.payload), false, true);
             }
-            _ => (state.records[key], state.mark) = (before, mark),
+            _ => (state.records[key], state.mark, state.runs) = (before, mark, runs),
         }
         answer
     }
@@ -320,9 +320,12 @@ impl System {
             },
         };
         let mark = state.mark.as_ref().map(|mark| mark_to_library(mark, false));
-        let Ok((applied, new_mark, amended)) = ordering::amend(Some(&seen), mark.as_ref(), &request, at(now)) else {
+        let amended = ordering::amend(Some(&seen), mark.as_ref(), &request, at(now));
+        // The operator has not read this record, so its request may contradict it.
+        if self.has(Bug::O1AsRead) && amended.is_err() {
             return Answer::Refused;
-        };
+        }
+        let (applied, new_mark, amended) = amended.expect(KNOWN);
         if amended != Amended::Changed {
             *events |= Event::Unchanged.bit();
             return Answer::Refused;
@@ -342,6 +345,10 @@ impl System {
                 self.after_amendment(&before, &mut record, change);
                 if change == Change::Release && record.released != before.released {
                     history.permits += 1;
+                }
+                if let (true, Change::Settle(took_effect)) = (self.world.is_ordered, change) {
+                    let outcome = if took_effect { Status::Completed } else { Status::Failed };
+                    state.runs.settled(message.key, before.owner, Some(outcome));
                 }
                 *events |= match change {
                     Change::Settle(_) => Event::SettledBy.bit(),
@@ -371,9 +378,15 @@ impl System {
     }
 }
 
-/// Returns the position of a key's operation in the order.
-pub(crate) fn position(key: Key) -> u8 {
-    key + 1
+/// Returns the operations in doubt after a claim of a mark that lists as many as the model's may. It is filled up, so
+/// that the library merges. The claim is made newer than what fills it up.
+fn merged_doubt(full: &Mark, mut request: ClaimRequest, now: Time) -> Vec<(Option<Key>, u8)> {
+    if let Some(order) = &mut request.order {
+        order.sequence = u64::MAX.into();
+    }
+    let filled = mark_to_library(full, true);
+    let (_, mark, _) = ordering::claim(None, Some(&filled), &request, at(now)).expect(KNOWN);
+    mark_from_library(&mark.expect("the claim is granted")).doubt
 }
 
 /// Returns the refusal of a claim.

@@ -7,10 +7,10 @@ use crate::{
     convert::duration,
     explorer::Model,
     state::{
-        Answer, BEGIN, Change, History, Key, MOST, Mark, Message, NOBODY, Phase, Record, Request, Settle, State,
-        Status, Time, Worker,
+        Answer, BEGIN, Change, History, Key, MOST, Mark, Message, NOBODY, Phase, Record, Request, Runs, Settle, State,
+        Status, Time, Worker, position,
     },
-    store::{has_lapsed, position},
+    store::has_lapsed,
     world::{Event, Path, Plan, Policy, World},
 };
 
@@ -103,8 +103,7 @@ impl System {
             if self.is_in_time(state, worker) {
                 continue;
             }
-            let is_early = self.has(Bug::L1Early) && self.own_time(state, worker) == state.workers[worker].lease + 1;
-            let outlives = self.world.outlives || self.has(Bug::L7Stop) || is_early;
+            let outlives = self.world.outlives || self.has(Bug::L7Stop);
             match state.workers[worker].phase {
                 Phase::Probing | Phase::Running if !outlives => self.stop(state, worker),
                 Phase::Settling(_) if !outlives => self.unsettled(state, worker, events),
@@ -310,6 +309,7 @@ impl Model for System {
             copies: self.world.copies,
             amendments: self.world.amendments,
             read: None,
+            runs: Runs::default(),
             breach: None,
         };
         if !self.world.doubt.is_empty() {
@@ -330,6 +330,7 @@ impl Model for System {
                 let (key, owner) = (usize::from(at - 1), 200 + at);
                 state.records[key] = Some(lapsed(owner));
                 doubt.push((Some(at - 1), at));
+                state.runs.lost[key] = true;
                 (state.newest_effect, state.newest_until) = (at, Time::MAX);
                 state.histories[key] = History { effects: 1, first: owner, payload: 1, ..History::default() };
             }

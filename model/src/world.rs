@@ -94,7 +94,7 @@ pub(crate) enum Path {
 
 macro_rules! events {
     ($($event:ident: $words:literal,)+) => {
-        /// An event that a world must reach, so that a model without any life does not pass.
+        /// An event that a world must reach, so that a model in which hardly anything happens does not pass.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Event { $($event,)+ }
 

@@ -2,8 +2,8 @@
 
 use crate::{
     bugs::Bug,
-    state::{Change, Mark, Message, Record, Settle, Status, Time},
-    store::{MARGIN, has_lapsed, position},
+    state::{Change, Mark, Message, Record, Settle, Status, Time, position},
+    store::{MARGIN, has_lapsed},
     system::System,
 };
 
@@ -21,7 +21,7 @@ impl System {
             Some(Bug::C2Takeover) if has_lapsed(&record, now) => seen.payload = message.payload,
             Some(Bug::C3Completed) if record.status == Status::Completed => seen.expiration = 0,
             Some(Bug::C4Failed) if record.status == Status::Failed => seen.expiration = 0,
-            Some(Bug::C5Own) if is_open && record.owner == message.owner => seen.owner = STRANGER,
+            Some(Bug::C5Own | Bug::C5Order) if is_open && record.owner == message.owner => seen.owner = STRANGER,
             Some(Bug::C7Released) => seen.released = 0,
             Some(Bug::C6Live) if is_open && record.owner != message.owner => seen.lease = 0,
             _ => {}
@@ -175,6 +175,19 @@ impl System {
             (Some(Bug::G2LowerEnds), Settle::Complete { .. }) => mark.doubt.clear(),
             (Some(Bug::G3Newest), Settle::Complete { .. }) => mark.newest = held,
             (Some(Bug::G3Lowers), Settle::Complete { .. }) => mark.newest = Some(at),
+            (Some(Bug::G3Renewal), Settle::Renew) => {
+                if let Some(before) =
+                    before.filter(|mark| mark.holder.is_some_and(|holder| holder.owner != message.owner))
+                {
+                    *mark = before.clone();
+                }
+            }
+            (Some(Bug::G2Ends), Settle::Complete { .. }) => {
+                mark.doubt = before.map(|before| before.doubt.clone()).unwrap_or_default();
+            }
+            (Some(Bug::G3Keeps), Settle::Complete { .. } | Settle::Fail | Settle::Release | Settle::HandBack) => {
+                mark.holder = before.and_then(|before| before.holder);
+            }
             (Some(Bug::G3Frees), _) => mark.holder = None,
             (Some(Bug::G4Settle), Settle::Complete { .. } | Settle::Fail) => {
                 mark.expiration = before.map_or(now + 1, |before| before.expiration.min(now + 1));
