@@ -13,6 +13,9 @@ pub struct Run {
     pub call: CallId,
     /// Whether it was told that it took over.
     pub took_over: bool,
+    /// The earliest time from which the retention of its claim may count: that of its call. The answer to a claim may be
+    /// seconds late.
+    pub counts_from: Ms,
     /// The time at which it began.
     pub began: Ms,
     /// The time until which its lease lasts at least.
@@ -105,7 +108,10 @@ impl Index {
             Fact::Began { run, key, payload, call, took_over, holds_until } => {
                 assert_eq!(run as usize, self.runs.len(), "runs are numbered in order");
                 let (effect, ended) = (None, None);
-                let run = Run { key, payload, call, took_over, began: at, holds_until, effect, effects: 0, ended };
+                let counts_from = self.calls.get(call as usize).map_or(at, |call| call.asked);
+                let began = at;
+                let run =
+                    Run { key, payload, call, took_over, counts_from, began, holds_until, effect, effects: 0, ended };
                 self.runs.push(run);
             }
             Fact::Effect { run } => {

@@ -59,7 +59,9 @@ fn policy(terms: &Terms, key: &Key, id: u32, runs: &[(u32, &Run)], index: &Index
         if run.effects > 1 {
             violate("a run takes effect once", format!("{} effects", run.effects));
         }
-        for (number, earlier) in runs[..place].iter().filter(|(_, earlier)| terms.remember(earlier.began, run.began)) {
+        for (number, earlier) in
+            runs[..place].iter().filter(|(_, earlier)| terms.remember(earlier.counts_from, run.began))
+        {
             let has_effect = earlier.effect.is_some_and(|effect| effect <= run.began);
             if has_effect && key.policy != Policy::Rerun {
                 let text = format!("{:?}: run {number} took effect, and another began", key.policy);
@@ -107,7 +109,7 @@ fn executed(terms: &Terms, index: &Index, found: &mut Vec<Violation>) {
         let Some((at, Answer::Executed(Some(executed)))) = call.told else { continue };
         let Some(began) = index.runs.get(executed as usize).map(|run| run.began) else { continue };
         let lost = index.runs_of(call.key).find(|(number, run)| {
-            *number < executed && index.is_loss(*number, run) && terms.remember(run.began, began)
+            *number < executed && index.is_loss(*number, run) && terms.remember(run.counts_from, began)
         });
         if let Some((number, _)) = lost {
             let text = format!("run {number} was lost before run {executed}");
