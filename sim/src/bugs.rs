@@ -1,4 +1,4 @@
-//! Bugs planted at the boundary of store and engine, to show that the simulation finds such.
+//! Bugs planted at the boundary of store and engine, to show that the simulation finds them.
 //!
 //! Each changes requests or answers as if a rule of the protocol had been forgotten. The library's sources are not
 //! touched.
@@ -118,7 +118,9 @@ impl Bug {
             && unordered != *request
         {
             let is_doubt = lease_until.is_none();
-            if (self == Self::DoubtForgotten && is_doubt) || (self == Self::EntityShared && !is_doubt) {
+            if self == Self::DoubtForgotten && is_doubt {
+                response = plain(memory, &Request::Claim(above_doubt(memory, request)));
+            } else if self == Self::EntityShared && !is_doubt {
                 response = plain(memory, &Request::Claim(unordered));
             }
         }
@@ -195,6 +197,17 @@ impl Bug {
             given.reverse();
         }
     }
+}
+
+/// Returns the claim at the greatest sequence in doubt. It is not older than any, and holds the entity like others.
+fn above_doubt(memory: &MemoryStore, request: &ClaimRequest) -> ClaimRequest {
+    let mut claim = request.clone();
+    if let (Some(order), Some(mark)) = (&mut claim.order, memory.mark(&request.key)) {
+        let in_doubt = mark.doubt.iter().map(|doubt| doubt.sequence);
+        let lapsed = mark.holder.iter().map(|holder| holder.sequence);
+        order.sequence = in_doubt.chain(lapsed).fold(order.sequence, Ord::max);
+    }
+    claim
 }
 
 fn absent() -> Record {

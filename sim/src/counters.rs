@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A request did not arrive.
+    /// No copy of a request arrived.
     RequestLost,
     /// A request arrived twice.
     RequestDoubled,
@@ -13,7 +13,7 @@ pub enum Fault {
     RequestLate,
     /// Every request of an invocation arrived a second time, late and in order.
     Copied,
-    /// An answer did not arrive.
+    /// The answer that the sender waited for did not arrive.
     AnswerLost,
     /// An answer arrived late.
     AnswerLate,
@@ -21,15 +21,15 @@ pub enum Fault {
     Throttled,
     /// A request of a call failed alone, applied or not.
     MemberFailed,
-    /// An invocation was killed.
+    /// An invocation was killed before it answered.
     Killed,
-    /// An invocation was frozen.
+    /// An invocation stood still when it would have been polled.
     Frozen,
     /// A queue delivered a message to a second worker.
     DeliveredTwice,
     /// A handler failed transiently.
     Transient,
-    /// A handler failed, and the effect was left open.
+    /// A handler failed, and whether it took effect is unknown.
     Unknown,
     /// A handler panicked.
     Panicked,
@@ -75,7 +75,7 @@ impl Fault {
             Self::Frozen => "invocations frozen",
             Self::DeliveredTwice => "messages delivered twice",
             Self::Transient => "handlers failed",
-            Self::Unknown => "handlers failed with an open outcome",
+            Self::Unknown => "handlers failed with an unknown outcome",
             Self::Panicked => "handlers panicked",
             Self::Hung => "handlers hung",
             Self::ProbeFailed => "probes failed",
@@ -129,11 +129,6 @@ impl Counters {
     /// Counts a fault.
     pub(crate) fn add(&mut self, fault: Fault) {
         self.faults[fault as usize] += 1;
-    }
-
-    /// Returns the counts as JSON.
-    pub fn to_json(&self) -> Map<String, Value> {
-        self.rows().into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect()
     }
 
     /// Adds these counts to those of a JSON object.

@@ -67,6 +67,13 @@ pub struct Terms {
     pub is_calm: bool,
 }
 
+impl Terms {
+    /// Returns whether a record or a mark of this time is within its retention, as everybody must see it.
+    pub fn remember(&self, from: Ms, at: Ms) -> bool {
+        self.retention.is_none_or(|retention| at < from + retention.saturating_sub(self.slack))
+    }
+}
+
 /// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -169,11 +176,12 @@ pub enum Fact {
         key: KeyId,
         /// Its payload.
         payload: u8,
-        /// Its worker.
-        worker: u32,
+        /// The call that it serves.
+        call: CallId,
         /// Whether it was told that an earlier run may have taken effect.
         took_over: bool,
-        /// The time at which it is cancelled, by true time.
+        /// The time until which its lease lasts at least, by true time: the deadline of its invocation, or where that has
+        /// none, a lease from its begin.
         holds_until: Ms,
     },
     /// The run took effect.

@@ -1,7 +1,7 @@
 //! No message is lost, and no key is stuck once faults have stopped.
 
 use super::{Call, Index, Violation};
-use crate::history::{Answer, End, Entry, History, Key, Ms, Outcome, Policy};
+use crate::history::{Answer, Entry, History, Key, KeyId, Ms, Policy};
 
 pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>) {
     let end = history.events.last().map_or(0, |event| event.at);
@@ -13,13 +13,15 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
                 violate(end, "no message is lost", "it is neither acknowledged nor dead-lettered".to_owned())
             }
             (Some(at), _)
-                if history.terms.retention.is_none() && !is_done(history, index, message.key, message.payload, at) =>
+                // A late claim that clocks let pass may bring an expired operation back.
+                if (history.terms.retention.is_none() || history.terms.clocks_hold)
+                    && !is_done(history, index, message.key, message.payload, at) =>
             {
                 let text = format!("it was acknowledged without an effect of payload {}", message.payload);
                 violate(at, "no message is lost", text);
             }
             (None, Some((at, true)))
-                if key.policy != Policy::Refuse
+                if !may_be_refused(history, index, message.key)
                     && !key.is_poison
                     && !is_misused(index, message.key, message.payload) =>
             {
@@ -41,6 +43,12 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
     if history.terms.is_calm {
         index.calls.iter().for_each(|call| calm(index, call, found));
     }
+}
+
+/// Returns whether a lost run, or a late claim, may have left the key abandoned. Without faults there is no late claim.
+fn may_be_refused(history: &History, index: &Index, key: KeyId) -> bool {
+    let is_lost = || index.runs_of(key).any(|(_, run)| run.ended.is_some_and(|(end, _)| end.is_loss()));
+    history.keys[key as usize].policy == Policy::Refuse && (!history.terms.is_calm || is_lost())
 }
 
 /// Returns whether a call that was made after all faults had stopped has a final answer.
@@ -65,15 +73,14 @@ fn is_final(history: &History, index: &Index, of: &Key, call: &Call) -> bool {
 /// also be recorded, because older operations wait for it.
 fn is_done(history: &History, index: &Index, key: u32, payload: u8, at: Ms) -> bool {
     let order = history.keys[key as usize].order;
-    let is_recorded = |key: u32| {
-        let mut shown = index.outcomes[key as usize].iter().filter(|shown| shown.at <= at);
-        shown.any(|shown| matches!(shown.outcome, Some(Outcome::Completed(_))))
-    };
+    // The mark of an entity can outlive the record of the same sequence. Another payload is then superseded (G1).
+    let is_outlived = history.terms.retention.is_some()
+        && index.calls.iter().any(|call| call.key == key && matches!(call.told, Some((_, Answer::Superseded))));
     index.runs.iter().filter(|run| run.effect.is_some_and(|effect| effect <= at)).any(|run| {
         let of = history.keys[run.key as usize].order;
         let is_newer = matches!((order, of), (Some(ours), Some(theirs)) if ours.0 == theirs.0 && ours.1 < theirs.1);
-        let is_of_operation = (run.key == key && run.payload == payload) || is_newer;
-        is_of_operation && (order.is_none() || is_recorded(run.key))
+        let is_of_operation = (run.key == key && (run.payload == payload || is_outlived)) || is_newer;
+        is_of_operation && (order.is_none() || index.is_completed(run.key, at))
     })
 }
 
@@ -90,8 +97,7 @@ fn is_misused(index: &Index, key: u32, payload: u8) -> bool {
 /// Without faults no call finds a key abandoned, unless its handler left that open.
 fn calm(index: &Index, call: &Call, found: &mut Vec<Violation>) {
     let Some((at, Answer::Abandoned)) = call.told else { return };
-    let is_lost = |end: Option<(End, Ms)>| end.is_some_and(|(end, _)| end.is_loss());
-    if !index.runs_of(call.key).any(|(_, run)| is_lost(run.ended)) {
+    if !index.runs_of(call.key).any(|(_, run)| run.ended.is_some_and(|(end, _)| end.is_loss())) {
         let text = "nothing was lost".to_owned();
         found.push(Violation { property: "nothing is abandoned without a loss", key: call.key, at, text });
     }

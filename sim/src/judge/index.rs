@@ -1,6 +1,6 @@
 //! The runs, calls, messages and outcomes of a history.
 
-use crate::history::{Answer, End, Fact, History, KeyId, Ms, Outcome};
+use crate::history::{Answer, CallId, End, Fact, History, KeyId, Ms, Outcome};
 
 /// A run of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,11 +9,16 @@ pub struct Run {
     pub key: KeyId,
     /// Its payload.
     pub payload: u8,
+    /// The call that it serves.
+    pub call: CallId,
     /// Whether it was told that it took over.
     pub took_over: bool,
+    /// The earliest time from which the retention of its claim may count: that of its call. The answer to a claim may be
+    /// seconds late.
+    pub counts_from: Ms,
     /// The time at which it began.
     pub began: Ms,
-    /// The time at which it is cancelled.
+    /// The time until which its lease lasts at least.
     pub holds_until: Ms,
     /// The first time at which it took effect.
     pub effect: Option<Ms>,
@@ -100,10 +105,14 @@ impl Index {
 
     fn add(&mut self, at: Ms, fact: Fact) {
         match fact {
-            Fact::Began { run, key, payload, took_over, holds_until, .. } => {
+            Fact::Began { run, key, payload, call, took_over, holds_until } => {
                 assert_eq!(run as usize, self.runs.len(), "runs are numbered in order");
                 let (effect, ended) = (None, None);
-                self.runs.push(Run { key, payload, took_over, began: at, holds_until, effect, effects: 0, ended });
+                let counts_from = self.calls.get(call as usize).map_or(at, |call| call.asked);
+                let began = at;
+                let run =
+                    Run { key, payload, call, took_over, counts_from, began, holds_until, effect, effects: 0, ended };
+                self.runs.push(run);
             }
             Fact::Effect { run } => {
                 let run = &mut self.runs[run as usize];
@@ -145,6 +154,12 @@ impl Index {
     pub fn is_recorded(&self, number: u32) -> bool {
         let run = &self.runs[number as usize];
         self.outcomes[run.key as usize].iter().any(|shown| shown.outcome == Some(Outcome::Completed(number)))
+    }
+
+    /// Returns whether the store has shown the key's completion by this time.
+    pub fn is_completed(&self, key: KeyId, at: Ms) -> bool {
+        let mut shown = self.outcomes[key as usize].iter().filter(|shown| shown.at <= at);
+        shown.any(|shown| matches!(shown.outcome, Some(Outcome::Completed(_))))
     }
 
     /// Returns whether the run left its claim behind, because it was lost, or returned without a record.

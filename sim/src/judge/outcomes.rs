@@ -7,6 +7,14 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
     for (key, outcomes) in (0..).zip(&index.outcomes) {
         once(&history.terms, key, outcomes, found);
     }
+    for run in &index.runs {
+        let asked = index.calls.get(run.call as usize).map(|call| call.asked);
+        let decided = asked.and_then(|at| decision(&history.terms, &index.outcomes[run.key as usize], at, run.began));
+        if let Some(outcome) = decided {
+            let text = format!("it ran for call {}, which was made after {outcome:?} was recorded", run.call);
+            found.push(Violation { property: "a decided key does not run", key: run.key, at: run.began, text });
+        }
+    }
     for call in &index.calls {
         let Some((at, answer)) = call.told else { continue };
         let outcomes = &index.outcomes[call.key as usize];
@@ -29,6 +37,12 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
         if !is_recorded(answer, outcomes, at) && !follows_unrecorded(history, index, call) {
             violate("answers are recorded", format!("{answer:?}, but the store has shown only {outcomes:?}"));
         }
+        if !is_justified(history, index, call, answer, at) {
+            violate(
+                "refusals have a reason",
+                format!("{answer:?} to payload {}, and nothing justifies it", call.payload),
+            );
+        }
         let decided = decision(&history.terms, outcomes, call.asked, at);
         if let Some(outcome) = decided
             && !agrees(answer, outcome, |run| index.runs[run as usize].payload == call.payload)
@@ -36,6 +50,25 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
         {
             violate("a decided key is replayed", format!("{answer:?}, asked for after {outcome:?} was recorded"));
         }
+    }
+}
+
+/// Returns whether the history contains the reason for a refusal. *Superseded* needs a completion at or above the
+/// sequence in the same entity, and *mismatch* a call with another payload.
+fn is_justified(history: &History, index: &Index, call: &Call, answer: Answer, told: Ms) -> bool {
+    match answer {
+        Answer::Superseded => {
+            let Some((entity, sequence)) = history.keys[call.key as usize].order else { return false };
+            (0..).zip(&history.keys).any(|(key, of): (u32, _)| {
+                let is_newer = of.order.is_some_and(|order| order.0 == entity && order.1 >= sequence);
+                is_newer && index.is_completed(key, told)
+            })
+        }
+        Answer::Mismatch => {
+            let mut calls = index.calls.iter().filter(|other| other.key == call.key && other.asked <= told);
+            calls.any(|other| other.payload != call.payload)
+        }
+        _ => true,
     }
 }
 
@@ -62,22 +95,17 @@ fn meets_other_payload(history: &History, index: &Index, call: &Call) -> bool {
 fn once(terms: &Terms, key: KeyId, outcomes: &[Shown], found: &mut Vec<Violation>) {
     for pair in outcomes.windows(2) {
         let [before, after] = pair else { continue };
-        if let Some(outcome) = before.outcome.filter(|_| stands(terms, before, after.at)) {
+        if let Some(outcome) = before.outcome.filter(|_| terms.remember(before.counts_from, after.at)) {
             let text = format!("{outcome:?} of {} ms became {:?}", before.at, after.outcome);
             found.push(Violation { property: "outcomes are decided once", key, at: after.at, text });
         }
     }
 }
 
-/// Returns whether a record of this time is still within its retention, as everybody must see it.
-fn stands(terms: &Terms, shown: &Shown, at: Ms) -> bool {
-    terms.retention.is_none_or(|retention| at < shown.counts_from + retention.saturating_sub(terms.slack))
-}
-
 /// Returns the outcome that stands from before the question until after the answer.
-fn decision(terms: &Terms, outcomes: &[Shown], asked: Ms, told: Ms) -> Option<Outcome> {
+pub(super) fn decision(terms: &Terms, outcomes: &[Shown], asked: Ms, told: Ms) -> Option<Outcome> {
     let shown = outcomes.iter().rev().find(|shown| shown.at < asked)?;
-    shown.outcome.filter(|_| stands(terms, shown, told))
+    shown.outcome.filter(|_| terms.remember(shown.counts_from, told))
 }
 
 /// Returns whether the store has shown the outcome that the answer contains.

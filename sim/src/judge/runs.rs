@@ -1,7 +1,7 @@
 //! One live run per key and entity, and runs after a loss, by the policy of the key.
 
-use super::{Index, Run, Violation};
-use crate::history::{Answer, End, History, Key, Policy};
+use super::{Index, Run, Violation, outcomes::decision};
+use crate::history::{Answer, End, History, Key, Policy, Terms};
 
 pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>) {
     if !history.terms.clocks_hold {
@@ -11,16 +11,12 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
     decisions(index, found);
     for (key, of) in (0..).zip(&history.keys) {
         let runs: Vec<(u32, &Run)> = index.runs_of(key).collect();
-        if history.terms.retention.is_none() {
-            policy(of, key, &runs, index, found);
-        }
+        policy(&history.terms, of, key, &runs, index, found);
         if history.terms.is_calm {
             calm(of, key, &runs, found);
         }
     }
-    if history.terms.retention.is_none() {
-        executed(index, found);
-    }
+    executed(&history.terms, index, found);
 }
 
 /// Runs of one key or of one entity do not overlap.
@@ -53,18 +49,19 @@ fn decisions(index: &Index, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks each pair of runs of a key. Records outlast the history.
-fn policy(key: &Key, id: u32, runs: &[(u32, &Run)], index: &Index, found: &mut Vec<Violation>) {
-    let recorded = index.outcomes[id as usize].iter().find(|shown| shown.outcome.is_some());
+/// Checks each pair of runs of a key, within the retention of what the earlier one left.
+fn policy(terms: &Terms, key: &Key, id: u32, runs: &[(u32, &Run)], index: &Index, found: &mut Vec<Violation>) {
     for (place, (_, run)) in runs.iter().enumerate() {
         let mut violate = |property, text| found.push(Violation { property, key: id, at: run.began, text });
-        if let Some(shown) = recorded.filter(|shown| shown.at < run.began) {
-            violate("a decided key does not run", format!("it ran after {shown:?}"));
+        if let Some(outcome) = decision(terms, &index.outcomes[id as usize], run.began, run.began) {
+            violate("a decided key does not run", format!("it ran after {outcome:?} was recorded"));
         }
         if run.effects > 1 {
             violate("a run takes effect once", format!("{} effects", run.effects));
         }
-        for (number, earlier) in &runs[..place] {
+        for (number, earlier) in
+            runs[..place].iter().filter(|(_, earlier)| terms.remember(earlier.counts_from, run.began))
+        {
             let has_effect = earlier.effect.is_some_and(|effect| effect <= run.began);
             if has_effect && key.policy != Policy::Rerun {
                 let text = format!("{:?}: run {number} took effect, and another began", key.policy);
@@ -107,10 +104,13 @@ fn calm(key: &Key, id: u32, runs: &[(u32, &Run)], found: &mut Vec<Violation>) {
 }
 
 /// *Executed* says that no earlier run can have taken effect.
-fn executed(index: &Index, found: &mut Vec<Violation>) {
+fn executed(terms: &Terms, index: &Index, found: &mut Vec<Violation>) {
     for call in &index.calls {
         let Some((at, Answer::Executed(Some(executed)))) = call.told else { continue };
-        let lost = index.runs_of(call.key).find(|(number, run)| *number < executed && index.is_loss(*number, run));
+        let Some(began) = index.runs.get(executed as usize).map(|run| run.began) else { continue };
+        let lost = index.runs_of(call.key).find(|(number, run)| {
+            *number < executed && index.is_loss(*number, run) && terms.remember(run.counts_from, began)
+        });
         if let Some((number, _)) = lost {
             let text = format!("run {number} was lost before run {executed}");
             found.push(Violation { property: "Executed means no earlier effect", key: call.key, at, text });

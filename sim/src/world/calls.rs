@@ -22,12 +22,13 @@ use super::{
     handler::{self, Environment, Order, result_of, run_in},
     worker::{context, done, engine},
 };
-use crate::history::{Answer, Entry, Policy, RunId};
+use crate::history::{Answer, CallId, Entry, Policy, RunId};
 
 /// A call that waits for a worker.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) order: Order,
+    pub(super) call: CallId,
     pub(super) sender: oneshot::Sender<Answer>,
 }
 
@@ -48,7 +49,7 @@ pub(super) type Exchange = Box<dyn Fn(Request<Full<Bytes>>) -> BoxFuture<'static
 
 /// Handles a call in an invocation.
 pub(super) async fn serve(env: &Arc<Environment>, job: Job, exchange: &Exchange, calls: &Idempotency) {
-    let Job { order, sender } = job;
+    let Job { order, call, sender } = job;
     let world = &env.world;
     let entry = world.plan.keys[order.key as usize].entry;
     let in_lambda = match entry {
@@ -57,7 +58,9 @@ pub(super) async fn serve(env: &Arc<Environment>, job: Job, exchange: &Exchange,
     };
     env.has_deadline.store(in_lambda, Ordering::Relaxed);
     let given = in_lambda.then(|| context(env));
-    let fate = Fate::draw(world, given.as_ref().map(|(_, deadline)| *deadline));
+    let deadline = given.as_ref().map(|(_, deadline)| *deadline);
+    env.begin([(order, call)], deadline);
+    let fate = Fate::draw(world, deadline);
     env.fate.set(fate);
     let context = given.map(|(context, _)| context);
     let answer = match entry {
@@ -136,7 +139,7 @@ pub(super) fn answer_of(outcome: Result<OutcomeKind, ErrorKind>, ran: Option<Run
         Ok(OutcomeKind::LeaseLost) => Answer::LeaseLost,
         Ok(OutcomeKind::NotStarted | OutcomeKind::Skipped) => Answer::NotStarted,
         Err(ErrorKind::Throttled | ErrorKind::Timeout | ErrorKind::Unavailable) => Answer::Error,
-        other => panic!("the simulation has no use for {other:?}"),
+        other => panic!("unexpected: {other:?}"),
     }
 }
 
@@ -224,7 +227,7 @@ fn answer_in(status: StatusCode, is_replay: bool, body: &str) -> Answer {
             "outcome_unknown" => Answer::Abandoned,
             "unavailable" => Answer::Error,
             "probe_failed" | "handler_failed" | "out_of_time" => Answer::Failed,
-            code => panic!("the simulation has no use for {status} {code:?}: {body}"),
+            code => panic!("unexpected: {status} {code:?}: {body}"),
         },
     }
 }

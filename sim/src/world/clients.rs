@@ -56,7 +56,7 @@ async fn ask(world: &Arc<World>, key: KeyId, payload: u8, is_audit: bool) -> Ans
     let call = world.ask(key, payload, is_audit);
     let (sender, receiver) = oneshot::channel();
     let order = Order::new(world, key, payload);
-    world.put(Job { order, sender });
+    world.put(Job { order, call, sender });
     let answer = match timeout(PATIENCE, receiver).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) | Err(_) => Answer::Lost,

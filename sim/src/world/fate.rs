@@ -30,16 +30,18 @@ impl Fate {
         let now = world.now();
         let faults = &world.plan.faults;
         let longest = world.plan.time_left.1;
-        let frozen = world.strikes(faults.frozen, Fault::Frozen).then(|| {
+        let frozen = world.draws(faults.frozen).then(|| {
             let mut state = world.lock();
             let from = now + state.random.between(0, longest / 2);
             (from, from + state.random.between(100, 2 * longest))
         });
         let mut fate = Self { frozen, ..Self::default() };
-        if world.strikes(faults.killed, Fault::Killed) {
+        if world.draws(faults.killed) {
             let mut state = world.lock();
             if state.random.chance(600) {
-                fate.killed_in_poll = Some(u32::try_from(state.random.between(1, 40)).unwrap_or(1));
+                // Most invocations end within ten polls.
+                let most = if state.random.chance(850) { 10 } else { 40 };
+                fate.killed_in_poll = Some(u32::try_from(state.random.between(1, most)).unwrap_or(1));
             } else {
                 fate.killed_at = Some(now + state.random.between(0, longest));
             }
@@ -82,13 +84,14 @@ pub(super) struct Invocation<F> {
     world: Arc<World>,
     fate: Fate,
     polls: u32,
+    has_frozen: bool,
     timer: Pin<Box<Sleep>>,
 }
 
 impl<F: Future> Invocation<F> {
     pub(super) fn new(world: Arc<World>, fate: Fate, inner: F) -> Self {
         let timer = Box::pin(tokio::time::sleep(Duration::ZERO));
-        Self { inner: Some(Box::pin(inner)), world, fate, polls: 0, timer }
+        Self { inner: Some(Box::pin(inner)), world, fate, polls: 0, has_frozen: false, timer }
     }
 
     /// Wakes the task at this time.
@@ -114,9 +117,13 @@ impl<F: Future> Future for Invocation<F> {
         let Fate { frozen, killed_at, killed_in_poll } = this.fate;
         if killed_at.is_some_and(|at| at <= now) || killed_in_poll.is_some_and(|poll| poll <= this.polls) {
             this.inner = None;
+            this.world.count(Fault::Killed);
             return Poll::Ready(None);
         }
         if let Some((_, until)) = frozen.filter(|(from, until)| *from <= now && now < *until) {
+            if !std::mem::replace(&mut this.has_frozen, true) {
+                this.world.count(Fault::Frozen);
+            }
             this.wake_at(killed_at.map_or(until, |at| at.min(until)), context);
             return Poll::Pending;
         }

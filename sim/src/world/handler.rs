@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -15,24 +15,42 @@ use super::network::Copies;
 use super::{WorkerClock, World, fate::CurrentFate};
 use crate::{
     counters::Fault,
-    history::{End, Fact, KeyId, Ms, RunId},
+    history::{CallId, End, Fact, KeyId, Ms, RunId},
 };
 
 /// A worker, as its handlers see it.
 #[derive(Debug)]
 pub(super) struct Environment {
     pub(super) world: Arc<World>,
-    pub(super) number: u32,
     pub(super) clock: WorkerClock,
     pub(super) fate: CurrentFate,
     pub(super) copies: Copies,
     /// Whether the present invocation has a deadline. Without one a run renews its lease.
     pub(super) has_deadline: AtomicBool,
+    /// The earliest end of a lease that the present invocation leaves behind: its deadline, or a lease from its begin.
+    pub(super) holds_until: AtomicU64,
+    /// The calls of the present invocation.
+    pub(super) calls: Mutex<Vec<(Order, CallId)>>,
     /// The runs of the present invocation that have returned.
     pub(super) returned: Mutex<Vec<(KeyId, RunId)>>,
 }
 
 impl Environment {
+    /// Begins an invocation that serves these calls, with the deadline that its platform has drawn.
+    pub(super) fn begin(&self, calls: impl IntoIterator<Item = (Order, CallId)>, deadline: Option<Ms>) {
+        let world = &self.world;
+        let holds_until = deadline.unwrap_or_else(|| world.now() + world.plan.lease);
+        self.holds_until.store(holds_until, Ordering::Relaxed);
+        *self.calls.lock().unwrap_or_else(PoisonError::into_inner) = calls.into_iter().collect();
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Returns the first call of the present invocation with this order.
+    fn call(&self, order: Order) -> CallId {
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.iter().find(|(of, _)| *of == order).expect("every run serves a call of its invocation").1
+    }
+
     /// Returns the run of this key that has returned in the present invocation.
     pub(super) fn returned(&self, key: KeyId) -> Option<RunId> {
         let returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +107,7 @@ struct Running {
 impl Running {
     fn begin(env: &Arc<Environment>, order: Order, claim: &Claim) -> Self {
         let world = &env.world;
-        let holds_until = env.clock.true_time(claim.stop_point());
+        let holds_until = env.holds_until.load(Ordering::Relaxed);
         let (at, Order { key, payload, .. }, took_over) = (world.now(), order, claim.took_over());
         let mut state = world.lock();
         let run = state.runs;
@@ -97,7 +115,7 @@ impl Running {
         state.counters.runs += 1;
         state.counters.takeovers += u64::from(took_over);
         state.hashes.insert(claim.key(), key);
-        let fact = Fact::Began { run, key, payload, worker: env.number, took_over, holds_until };
+        let fact = Fact::Began { run, key, payload, call: env.call(order), took_over, holds_until };
         state.events.push(crate::history::Event { at, fact });
         drop(state);
         Self { env: Arc::clone(env), run, is_open: true }

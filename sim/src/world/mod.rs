@@ -134,8 +134,8 @@ impl World {
 
     /// Runs the history to its end.
     async fn live(self: &Arc<Self>) {
-        for number in 0..self.plan.workers {
-            tokio::spawn(worker::live(Arc::clone(self), number));
+        for _ in 0..self.plan.workers {
+            tokio::spawn(worker::live(Arc::clone(self)));
         }
         tokio::spawn(server::expire(Arc::clone(self)));
         clients::call_all(self).await;
@@ -172,12 +172,21 @@ impl World {
 
     /// Returns true this often while there are faults, and counts the fault.
     fn strikes(&self, rate: u32, fault: Fault) -> bool {
-        let mut state = self.lock();
-        let strikes = state.has_faults && state.random.chance(rate);
+        let strikes = self.draws(rate);
         if strikes {
-            state.counters.add(fault);
+            self.count(fault);
         }
         strikes
+    }
+
+    /// Returns true this often while there are faults.
+    fn draws(&self, rate: u32) -> bool {
+        let mut state = self.lock();
+        state.has_faults && state.random.chance(rate)
+    }
+
+    fn count(&self, fault: Fault) {
+        self.lock().counters.add(fault);
     }
 
     fn ask(&self, key: KeyId, payload: u8, is_audit: bool) -> CallId {
@@ -251,13 +260,6 @@ impl WorkerClock {
         if stands {
             self.stands_at.store(self.now().as_millis(), Ordering::Relaxed);
         }
-    }
-
-    /// Returns the true time at which this clock shows `shown`.
-    fn true_time(&self, shown: Timestamp) -> Ms {
-        let shown = i64::try_from(shown.as_millis()).unwrap_or(i64::MAX);
-        let base = i64::try_from(self.base).unwrap_or(i64::MAX);
-        Ms::try_from(shown - base - self.offset()).unwrap_or(0)
     }
 }
 

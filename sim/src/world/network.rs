@@ -68,8 +68,8 @@ impl Connection {
         let (latency, faults) = (world.plan.latency, &world.plan.faults);
         let way = || world.lock().random.pause(1, latency);
         let late = || world.lock().random.pause(latency, world.plan.max_late);
-        let is_lost = world.strikes(faults.request_lost, Fault::RequestLost);
-        let is_doubled = world.strikes(faults.request_doubled, Fault::RequestDoubled);
+        let is_lost = world.draws(faults.request_lost);
+        let is_doubled = world.draws(faults.request_doubled);
         let mut arrivals = Vec::new();
         for is_sent in [!is_lost, is_doubled] {
             if is_sent {
@@ -77,8 +77,18 @@ impl Connection {
                 arrivals.push(if is_late { late() } else { way() });
             }
         }
+        if arrivals.len() == 2 {
+            world.count(Fault::RequestDoubled);
+        }
         arrivals.extend(self.copies.after());
-        let back = if world.strikes(faults.answer_lost, Fault::AnswerLost) {
+        if arrivals.is_empty() {
+            world.count(Fault::RequestLost);
+        }
+        let back = if world.draws(faults.answer_lost) {
+            // A request that does not arrive has no answer.
+            if !arrivals.is_empty() {
+                world.count(Fault::AnswerLost);
+            }
             None
         } else if world.strikes(faults.answer_late, Fault::AnswerLate) {
             Some(world.lock().random.pause(latency, 8_000))

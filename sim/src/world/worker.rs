@@ -30,10 +30,10 @@ use crate::{
 type Batches = Box<dyn Fn(LambdaEvent<SqsEvent>) -> BoxFuture<'static, Processed<SqsBatchResponse>> + Send + Sync>;
 
 /// Handles invocations until the history is over.
-pub(super) async fn live(world: Arc<World>, number: u32) {
+pub(super) async fn live(world: Arc<World>) {
     let clock = WorkerClock::new(&world);
-    let (fate, copies, returned, has_deadline) = Default::default();
-    let env = Arc::new(Environment { world, number, clock, fate, copies, has_deadline, returned });
+    let (fate, copies, calls, returned, has_deadline, holds_until) = Default::default();
+    let env = Arc::new(Environment { world, clock, fate, copies, has_deadline, holds_until, calls, returned });
     let world = &env.world;
     let (batches, exchange) = (batches(&env), calls::exchange(&env));
     let calls = engine(&env, Entry::Call);
@@ -66,7 +66,6 @@ async fn idle(world: &World) {
 fn begin(env: &Environment) {
     set_clock(env);
     env.copies.draw(&env.world);
-    env.returned.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
 }
 
 /// Sets the offset of the worker's clock, which stays the same within an invocation.
@@ -174,6 +173,7 @@ async fn deliver(env: &Arc<Environment>, batches: &Batches, deliveries: Vec<Deli
     env.has_deadline.store(true, Ordering::Relaxed);
     let fate = Fate::draw(world, Some(deadline));
     env.fate.set(fate);
+    env.begin(deliveries.iter().map(|delivery| delivery.order).zip(asked.iter().copied()), Some(deadline));
     let event = LambdaEvent::new(event(world, &deliveries), context);
     let processed = Invocation::new(Arc::clone(world), fate, batches(event)).await;
     let Some(Processed { response, records, .. }) = processed else {

@@ -6,9 +6,10 @@ use lambda_once_sim::{bugs::Bug, judge::judge, simulate};
 const MAX_HISTORIES: u64 = 200;
 
 /// Bugs that take more. `make sim SIM_ARGS=--bugs` finds them, in the nightly.
-const RARE: [Bug; 6] = [
+const RARE: [Bug; 7] = [
     Bug::LeaseAloneDecides,
     Bug::SettleWithoutOwner,
+    Bug::LostLeaseReportedDone,
     Bug::LateReleaseErasesTakeover,
     Bug::RenewalLowersLease,
     Bug::DoubtForgotten,

@@ -9,6 +9,9 @@ const TERMS: Terms = Terms { clocks_hold: true, retention: None, slack: 3_000, i
 
 const KEY: Key = Key { entry: Entry::Call, policy: Policy::Rerun, order: None, is_poison: false };
 
+/// The call of a run, in histories that do not show it.
+const NO_CALL: u32 = u32::MAX;
+
 struct Planted(History);
 
 impl Planted {
@@ -30,7 +33,7 @@ impl Planted {
     }
 
     fn begin_of(self, at: Ms, run: u32, key: u32, payload: u8, took_over: bool) -> Self {
-        self.at(at, Fact::Began { run, key, payload, worker: run, took_over, holds_until: at + 5_000 })
+        self.at(at, Fact::Began { run, key, payload, call: NO_CALL, took_over, holds_until: at + 5_000 })
     }
 
     fn effect(self, at: Ms, run: u32) -> Self {
@@ -177,6 +180,78 @@ fn a_run_after_the_decision_is_refused() {
 }
 
 #[test]
+fn a_run_for_a_call_after_the_decision_is_refused_whatever_clocks_do() {
+    let began = |call| Fact::Began { run: 1, key: 0, payload: 0, call, took_over: false, holds_until: 5_000 };
+    let history = |asked, call| {
+        let mut history = Planted::new(Policy::Rerun).executed().ask(asked, 1, 0).at(80, began(call));
+        history.0.terms.clocks_hold = false;
+        history.end(90, 1, End::Transient).tell(100, 1, Answer::Failed)
+    };
+    history(60, 1).refused("a decided key does not run");
+    // The call was made before the decision.
+    history(60, 0).accepted();
+}
+
+/// The same with records that are kept for this time.
+fn kept(mut history: Planted, retention: Ms) -> Planted {
+    history.0.terms.retention = Some(retention);
+    history
+}
+
+#[test]
+fn a_short_retention_is_demanded_until_its_end() {
+    let decided =
+        |at| kept(Planted::new(Policy::Rerun).executed().begin(at, 1, false).end(at + 10, 1, End::Transient), 30_000);
+    decided(140).refused("a decided key does not run");
+    decided(40_000).accepted();
+    let lost =
+        |at| kept(Planted::new(Policy::Refuse).lost().begin(at, 1, false).end(at + 10, 1, End::Transient), 30_000);
+    lost(1_007).refused("a run after a loss is told so");
+    lost(7_000).refused("nothing runs after a loss under Refuse");
+    lost(40_000).accepted();
+    let keys = vec![Key { order: Some((7, 2)), ..KEY }, Key { order: Some((7, 1)), ..KEY }];
+    let older = |at| {
+        let newer = Planted::of_keys(keys.clone()).begin_of(10, 0, 0, 0, false).effect(20, 0).end(30, 0, End::Returned);
+        let older = newer.record(35, 0).begin_of(at, 1, 1, 0, false).effect(at, 1).end(at + 10, 1, End::Transient);
+        kept(older, 30_000)
+    };
+    older(40).refused("no older effect after a newer one");
+    older(40_000).accepted();
+    let sent = Fact::Sent { message: 0, key: 0, payload: 0 };
+    let vanished = Planted::new(Policy::Rerun).at(0, sent).at(10, Fact::Acknowledged { message: 0 });
+    kept(vanished, 30_000).refused("no message is lost");
+    let executed = |at| {
+        let lost = Planted::new(Policy::Rerun).lost().ask(at, 0, 0).begin(at, 1, false).effect(at + 10, 1);
+        let executed = lost.end(at + 20, 1, End::Returned).record(at + 30, 1);
+        kept(executed.tell(at + 40, 0, Answer::Executed(Some(1))), 30_000)
+    };
+    executed(7_000).refused("Executed means no earlier effect");
+    executed(40_000).accepted();
+}
+
+#[test]
+fn superseded_without_a_newer_completion_is_refused() {
+    let keys = vec![Key { order: Some((7, 1)), ..KEY }, Key { order: Some((7, 2)), ..KEY }];
+    let nothing = Planted::of_keys(keys.clone()).ask(0, 0, 0).tell(10, 0, Answer::Superseded);
+    nothing.refused("refusals have a reason");
+    let unordered = Planted::new(Policy::Rerun).executed().ask(60, 1, 0).tell(70, 1, Answer::Superseded);
+    unordered.refused("refusals have a reason");
+    let newer = Planted::of_keys(keys).begin_of(10, 0, 1, 0, false).effect(20, 0).end(30, 0, End::Returned);
+    let newer = newer.at(40, Fact::Recorded { key: 1, outcome: Outcome::Completed(0) }).ask(50, 0, 0);
+    newer.tell(60, 0, Answer::Superseded).accepted();
+}
+
+#[test]
+fn a_mismatch_without_another_payload_is_refused() {
+    for policy in [Policy::Rerun, Policy::Refuse] {
+        let history = Planted::new(policy).ask(0, 0, 0).tell(10, 0, Answer::Mismatch);
+        history.refused("refusals have a reason");
+    }
+    let other = Planted::new(Policy::Rerun).ask(0, 0, 1).ask(5, 1, 0).tell(10, 1, Answer::Mismatch);
+    other.accepted();
+}
+
+#[test]
 fn a_second_effect_of_one_run_is_refused() {
     Planted::new(Policy::Rerun).lost().effect(1_001, 0).refused("a run takes effect once");
 }
@@ -257,6 +332,10 @@ fn a_healthy_message_in_the_dead_letter_queue_is_refused() {
     let dead = |is_audit| Fact::DeadLettered { message: 0, is_audit };
     Planted::new(Policy::Rerun).at(0, sent).at(10, dead(true)).refused("no key is stuck");
     Planted::new(Policy::Rerun).at(0, sent).at(10, dead(false)).accepted();
+    Planted::new(Policy::Refuse).at(0, sent).at(10, dead(true)).accepted();
+    let mut calm = Planted::new(Policy::Refuse).at(0, sent).at(10, dead(true));
+    calm.0.terms.is_calm = true;
+    calm.refused("no key is stuck");
 }
 
 #[test]
