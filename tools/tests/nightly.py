@@ -36,7 +36,7 @@ PARTS = {
     "test-servers": (["make", "test-servers"], "Redis 7.0, PostgreSQL 15 and 18, PgBouncer, the consumer killed 20 times"),
     "stress": (["make", "stress"], "100,000 random plans of batches, with a new seed"),
     "sim": (["make", "sim", f"SIM_ARGS=--steps 100_000_000 --seed {first_seed()} --json {FOLDER / 'sim.json'}"], "the whole engine, simulated for 10^8 steps"),
-    "sim-bugs": (["make", "sim", "SIM_ARGS=--bugs --histories 4000"], "the simulation finds each planted bug"),
+    "sim-bugs": (["make", "sim", "SIM_ARGS=--bugs --histories 12000"], "the simulation finds each planted bug"),
     "bugs-1": (plants("1/4"), "mutation tests, first quarter"),
     "bugs-2": (plants("2/4"), "second quarter"),
     "bugs-3": (plants("3/4"), "third quarter"),
