@@ -144,7 +144,7 @@ pub(crate) fn mark_to_library(mark: &Mark, is_filled: bool) -> LibraryMark {
     }
 }
 
-/// Returns the model's mark, without what it was filled up with.
+/// Returns the model's mark, without the filler entries.
 pub(crate) fn mark_from_library(mark: &LibraryMark) -> Mark {
     let small =
         |sequence: Sequence| SEQUENCES.iter().position(|small| *small == sequence).map_or(u8::MAX, |at| at as u8);

@@ -1,4 +1,4 @@
-//! Explores larger worlds, for hours, and goes on where it was stopped.
+//! Explores larger worlds for hours. An interrupted exploration is resumed.
 
 use std::{
     env, fs, io,

@@ -1,6 +1,6 @@
 //! Explores every state of a model, breadth first, so that the first trace to a breach is a shortest one.
 //!
-//! The interface is that of the crate `stateright`. Its explorer is not used because it brings a web server along, and
+//! The interface is that of the crate `stateright`. Its explorer is not used because it depends on a web server, and
 //! because several threads would make the first trace depend on chance.
 
 use std::{

@@ -3,7 +3,7 @@
 //!
 //! `model` explores all worlds and plants all bugs. `model --trace C5` prints the shortest trace to a broken promise
 //! for each bug against a rule. `model --write` updates the tables in docs/internals/model.md. `model --deep` explores
-//! larger worlds, for `--minutes` or until all are explored, and goes on where it was stopped. Names of worlds select
+//! larger worlds, for `--minutes` or until all are explored, and resumes where it was stopped. Names of worlds select
 //! some.
 
 mod bugs;

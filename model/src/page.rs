@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{
     promise::is_rule,
-    run::{Detected, OfBug, OfWorld},
+    run::{BugReport, Detected, WorldReport},
 };
 
 /// From the root of the repository.
@@ -18,11 +18,11 @@ pub(crate) fn steps(detected: &Detected) -> String {
     detected.steps.map_or("explored to its end".to_owned(), |steps| format!("{steps} steps"))
 }
 
-fn world_row(of: &OfWorld) -> String {
+fn world_row(of: &WorldReport) -> String {
     format!("| {} | {} | {} |", of.world.name, of.world.about, grouped(of.states))
 }
 
-fn bug_row(of: &OfBug) -> String {
+fn bug_row(of: &BugReport) -> String {
     let (rule, what) = (of.planted.rule, of.planted.what);
     match &of.detected {
         Some(found) => {
@@ -44,7 +44,7 @@ fn kind(detected: &Detected) -> &'static str {
 }
 
 /// Returns the number of bugs of each kind, and of those that none detects.
-pub(crate) fn kinds(of_bugs: &[OfBug]) -> String {
+pub(crate) fn kinds(of_bugs: &[BugReport]) -> String {
     let count =
         |of: &str| of_bugs.iter().filter_map(|bug| bug.detected.as_ref()).filter(|found| kind(found) == of).count();
     let none = of_bugs.iter().filter(|bug| bug.detected.is_none()).count();
@@ -78,7 +78,7 @@ fn words<'p>(page: &'p str, header: &str, columns: usize) -> Vec<Vec<&'p str>> {
 }
 
 /// Compares the page's tables with what was found, apart from numbers, or updates them. Returns whether they are equal.
-pub(crate) fn compare(of_worlds: &[OfWorld], of_bugs: &[OfBug], writes: bool) -> bool {
+pub(crate) fn compare(of_worlds: &[WorldReport], of_bugs: &[BugReport], writes: bool) -> bool {
     let Ok(page) = fs::read_to_string(PAGE) else {
         eprintln!("{PAGE}: cannot be read; run this from the root of the repository");
         return false;

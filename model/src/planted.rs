@@ -1,4 +1,4 @@
-//! Bends the decisions of the library's rules, for planted bugs: what a rule sees, and what it writes.
+//! Plants bugs in the library's rules, by changing the input or the output of a rule.
 
 use crate::{
     bugs::Bug,

@@ -10,7 +10,7 @@ use crate::{
     world::{Clock, Policy},
 };
 
-/// What says the same as a rule. A bug against that rule breaks it by definition, which does not show the rule's need.
+/// The promises that restate a rule. A bug against that rule always breaks them, so they do not show that the rule is needed.
 const RULES: &[&str] = &[
     "only a claim creates a record",
     "an expired record refuses no claim",
@@ -27,7 +27,7 @@ const RULES: &[&str] = &[
     "a claim of an order waits only for one that stands or a newer one in doubt",
 ];
 
-/// Returns whether this says the same as a rule.
+/// Returns whether a promise restates a rule.
 pub(crate) fn is_rule(promise: &str) -> bool {
     RULES.contains(&promise)
 }
@@ -52,7 +52,7 @@ impl System {
             if before.is_some_and(|before| before.expiration > now && before.payload != message.payload) {
                 state.broken("no claim takes over from another payload");
             }
-            // A late copy of the claim, of which nothing is promised.
+            // Nothing is promised for a late copy of the claim.
             let history = &mut state.histories[usize::from(message.key)];
             if history.undone == message.owner {
                 history.undone = 0;
@@ -134,7 +134,7 @@ impl System {
         }
     }
 
-    /// Checks the refusal of a claim of an order by what has happened to the entity, and that a completion ends doubt.
+    /// Checks the refusal of an ordered claim against the history of its entity, and that a completion ends doubt.
     pub(crate) fn check_entity(
         &self,
         state: &mut State,
@@ -261,7 +261,7 @@ impl System {
     pub(crate) fn tell(&self, state: &mut State, worker: usize, (status, value): (Status, u8)) {
         let key = usize::from(self.world.workers[worker].key);
         if state.workers[worker].ended != state.histories[key].ended {
-            // It is of a protection that has ended.
+            // It belongs to a protection that has ended.
             return self.acknowledge(state, worker);
         }
         // A redacted result has no value.

@@ -23,16 +23,16 @@ const MOST_STATES: usize = 2_000_000;
 
 /// The exploration of a world.
 #[derive(Debug)]
-pub(crate) struct OfWorld {
+pub(crate) struct WorldReport {
     pub(crate) world: World,
     pub(crate) states: usize,
-    /// What is wrong: a broken promise with its trace, or an event that is never reached.
+    /// A broken promise with its trace, or an event that is never reached.
     pub(crate) fault: Option<String>,
 }
 
 /// The detection of a bug.
 #[derive(Clone, Debug)]
-pub(crate) struct OfBug {
+pub(crate) struct BugReport {
     pub(crate) planted: Planted,
     pub(crate) detected: Option<Detected>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Detected {
     pub(crate) trace: String,
 }
 
-/// Does tasks on all processors, in order, and returns the results in that order.
+/// Runs tasks on all processors, and returns their results in the order of the tasks.
 pub(crate) fn side_by_side<T: Sync, R: Send>(tasks: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(tasks.len()));
@@ -88,7 +88,7 @@ pub(crate) fn of_world(world: &World, goes_on: impl Fn(usize) -> bool) -> (Explo
 }
 
 /// Looks for a bug in its worlds.
-pub(crate) fn of_bug(planted: &Planted) -> OfBug {
+pub(crate) fn of_bug(planted: &Planted) -> BugReport {
     let detected = planted.worlds.iter().find_map(|name| {
         let world = worlds().into_iter().find(|world| world.name == *name)?;
         let system = System { world, bug: Some(planted.bug) };
@@ -101,19 +101,19 @@ pub(crate) fn of_bug(planted: &Planted) -> OfBug {
         let promise = missing(&system.world, &explored)?;
         Some(Detected { world: name, states, steps: None, trace: promise.clone(), promise })
     });
-    OfBug { planted: *planted, detected }
+    BugReport { planted: *planted, detected }
 }
 
-/// Explores all worlds, and plants all bugs. Returns whether all is as it should be.
+/// Explores all worlds, and plants all bugs. Returns whether all promises hold and all bugs are detected as listed.
 pub(crate) fn all(names: &[String], writes: bool) -> bool {
     let is_selected = |world: &World| names.is_empty() || names.iter().any(|name| name == world.name);
     let selected: Vec<World> = worlds().into_iter().filter(is_selected).collect();
     let of_worlds = side_by_side(&selected, |world| {
         let (explored, fault) = of_world(world, |_| true);
-        OfWorld { world: world.clone(), states: explored.states, fault }
+        WorldReport { world: world.clone(), states: explored.states, fault }
     });
     let mut passes = true;
-    for OfWorld { world, states, fault } in &of_worlds {
+    for WorldReport { world, states, fault } in &of_worlds {
         println!("{:22}{states:9} states  {}", world.name, world.about);
         if let Some(fault) = fault {
             passes = false;
@@ -125,7 +125,7 @@ pub(crate) fn all(names: &[String], writes: bool) -> bool {
     }
     let of_bugs = side_by_side(BUGS, of_bug);
     println!();
-    for OfBug { planted, detected } in &of_bugs {
+    for BugReport { planted, detected } in &of_bugs {
         let (rule, what) = (planted.rule, planted.what);
         match (detected, planted.harmless) {
             (Some(found), None) => {
@@ -150,7 +150,7 @@ pub(crate) fn all(names: &[String], writes: bool) -> bool {
 pub(crate) fn trace(rules: &[String]) -> bool {
     let is_selected = |planted: &&Planted| rules.is_empty() || rules.iter().any(|rule| rule == planted.rule);
     let selected: Vec<Planted> = BUGS.iter().filter(is_selected).copied().collect();
-    for OfBug { planted, detected } in side_by_side(&selected, of_bug) {
+    for BugReport { planted, detected } in side_by_side(&selected, of_bug) {
         println!("{}: {}", planted.rule, planted.what);
         match detected {
             Some(found) => println!("   in the world {}\n{}", found.world, found.trace),

@@ -1,11 +1,11 @@
-//! The state of a world: a store, requests on their way, workers, an operator, and what has happened so far.
+//! The state of a world: a store, requests in flight, workers, an operator, and the history so far.
 
 use lambda_once::record::Status as LibraryStatus;
 
 /// A time, in units of which the skew margin is one. The model begins at [`BEGIN`].
 pub(crate) type Time = u8;
 
-/// The begin of each world. Skewed clocks show an earlier or a later time.
+/// The start of each world. Skewed clocks show an earlier or a later time.
 pub(crate) const BEGIN: Time = 2;
 
 /// The number of a claim's token. Each delivery has its own.
@@ -90,7 +90,7 @@ pub(crate) struct Holder {
     pub(crate) lease: Time,
 }
 
-/// A request on its way to the store.
+/// A request in flight to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Message {
     pub(crate) request: Request,
@@ -177,7 +177,7 @@ pub(crate) struct Worker {
     pub(crate) in_doubt: bool,
     /// The protections of its key that had ended when it claimed.
     pub(crate) ended: u8,
-    /// Whether its claim has tried to replace a record, which it does once.
+    /// Whether its claim has tried to replace a record. It tries once.
     pub(crate) has_tried: bool,
     pub(crate) deliveries: u8,
     pub(crate) renewals: u8,
@@ -209,7 +209,7 @@ impl Phase {
     }
 }
 
-/// What has happened to a key since its protection began.
+/// The history of a key since its protection began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct History {
     pub(crate) effects: u8,
@@ -233,7 +233,7 @@ impl History {
     }
 }
 
-/// What has happened to the operations of an entity, by their claims and settles alone, apart from the mark.
+/// The history of an entity's operations, kept from their claims and settles, independently of the mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Runs {
     /// The claim of each key that was granted last and has not been settled, and its lease.

@@ -8,7 +8,7 @@ use crate::{
     system::{Fate, Step, System, Verdict},
 };
 
-/// Returns the steps to a breach, one a line, each with what it changes.
+/// Returns the steps to a breach, one per line, each with its changes.
 pub(crate) fn trace(system: &System, breach: &Breach<Step>) -> String {
     let Some(mut state) = system.init_states().into_iter().nth(breach.begins) else { return String::new() };
     let mut text = String::new();

@@ -77,7 +77,7 @@ impl System {
             // The INSERT met a record.
             Answer::Refused => self.send(state, worker, Request::Select),
             Answer::Found(found) => self.found(state, worker, found, events),
-            // Perhaps because of its own first request.
+            // Its own first request may have been applied.
             Answer::InProgress if state.workers[worker].in_doubt => self.look(state, worker),
             _ => self.stop(state, worker),
         }

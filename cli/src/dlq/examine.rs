@@ -24,7 +24,7 @@ use crate::{
     time::{instant, span},
 };
 
-/// A message, with what is known of its operation.
+/// A message and its operation.
 #[derive(Debug)]
 pub(crate) struct Examined {
     pub(crate) message: Message,
@@ -104,7 +104,7 @@ impl<'a> Examiner<'a> {
         Ok(found.map(|(message, _)| message.id.clone()).collect())
     }
 
-    /// A dead letter of the library may have been keyed by anything, which its hash does not show.
+    /// Returns whether the key may be the message's id. Without a selector only the hash of the key is known.
     fn is_by_message_id(&self) -> bool {
         self.selectors.is_empty() || self.selectors.contains(&Selector::MessageId)
     }

@@ -95,7 +95,7 @@ impl Plan {
     }
 }
 
-/// What is not moved.
+/// Prints the numbers of messages that stay in the queue, and the reasons.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(why) = self.refused.first() {

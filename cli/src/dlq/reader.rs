@@ -1,4 +1,4 @@
-//! Reads a dead-letter queue, message by message, and keeps what is left invisible until the end.
+//! Reads a dead-letter queue message by message, and hides the remaining messages until the end.
 
 use std::{
     collections::{HashMap, HashSet},

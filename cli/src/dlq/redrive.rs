@@ -87,7 +87,7 @@ impl fmt::Display for Made {
     }
 }
 
-/// What an audit line has of a message.
+/// The message of an audit line.
 #[derive(Debug, Serialize)]
 struct Move<'a> {
     from: &'a str,
@@ -118,7 +118,7 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
         if let Some(ending) = confirm(&plan, &rules, target).await? {
             return Ok(ending);
         }
-        // Others have arrived meanwhile, or became visible.
+        // Messages that have arrived or become visible since then were not confirmed.
         rules.confirmed = Some(plan.moved);
     }
     let store = target.settings.store().ok().map(ToString::to_string);

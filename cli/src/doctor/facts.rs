@@ -203,13 +203,13 @@ pub(crate) enum Pooler {
     /// There is no sign of one.
     #[default]
     None,
-    /// Another port than the server's answers, and it allows transactions.
+    /// A port other than the server's responds, and it allows transactions.
     Likely,
     /// It returns the connection after each statement.
     Statement,
 }
 
-/// What the operator states about the code of the functions.
+/// The settings in the functions' code, which the operator passes as options.
 #[derive(Clone, Debug)]
 pub(crate) struct Stated {
     /// True if `--store` names the store of all functions.

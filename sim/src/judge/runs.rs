@@ -36,7 +36,7 @@ fn exclusion(history: &History, index: &Index, found: &mut Vec<Violation>) {
     }
 }
 
-/// No other run's outcome is recorded while a run is live, because the key is its.
+/// While a run is live, no other run's outcome is recorded.
 fn decisions(index: &Index, found: &mut Vec<Violation>) {
     for (number, run) in (0..).zip(&index.runs) {
         for shown in &index.outcomes[run.key as usize] {
@@ -103,7 +103,7 @@ fn calm(key: &Key, id: u32, runs: &[(u32, &Run)], found: &mut Vec<Violation>) {
     }
 }
 
-/// *Executed* says that no earlier run can have taken effect.
+/// *Executed* means that no earlier run can have taken effect.
 fn executed(terms: &Terms, index: &Index, found: &mut Vec<Violation>) {
     for call in &index.calls {
         let Some((at, Answer::Executed(Some(executed)))) = call.told else { continue };

@@ -13,7 +13,7 @@ use tokio::time::Sleep;
 use super::World;
 use crate::{counters::Fault, history::Ms};
 
-/// The times at which an invocation stands still or ends.
+/// The times at which an invocation is frozen or ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fate {
     /// It is not polled from the first time until the second.

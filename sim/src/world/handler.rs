@@ -25,13 +25,13 @@ pub(super) struct Environment {
     pub(super) clock: WorkerClock,
     pub(super) fate: CurrentFate,
     pub(super) copies: Copies,
-    /// Whether the present invocation has a deadline. Without one a run renews its lease.
+    /// Whether the current invocation has a deadline. Without one a run renews its lease.
     pub(super) has_deadline: AtomicBool,
-    /// The earliest end of a lease that the present invocation leaves behind: its deadline, or a lease from its begin.
+    /// The earliest end of a lease of the current invocation: its deadline, or one lease after its start.
     pub(super) holds_until: AtomicU64,
-    /// The calls of the present invocation.
+    /// The calls of the current invocation.
     pub(super) calls: Mutex<Vec<(Order, CallId)>>,
-    /// The runs of the present invocation that have returned.
+    /// The runs of the current invocation that have returned.
     pub(super) returned: Mutex<Vec<(KeyId, RunId)>>,
 }
 
@@ -45,13 +45,13 @@ impl Environment {
         self.returned.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Returns the first call of the present invocation with this order.
+    /// Returns the first call of the current invocation with this order.
     fn call(&self, order: Order) -> CallId {
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.iter().find(|(of, _)| *of == order).expect("every run serves a call of its invocation").1
     }
 
-    /// Returns the run of this key that has returned in the present invocation.
+    /// Returns the run of this key that has returned in the current invocation.
     pub(super) fn returned(&self, key: KeyId) -> Option<RunId> {
         let returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
         returned.iter().rev().find(|(of, _)| *of == key).map(|(_, run)| *run)

@@ -254,7 +254,7 @@ impl WorkerClock {
         self.offset.store(offset, Ordering::Relaxed);
     }
 
-    /// Stops the clock at the present time, or lets it run.
+    /// Stops the clock at the current time, or lets it run.
     fn stand_still(&self, stands: bool) {
         self.stands_at.store(0, Ordering::Relaxed);
         if stands {

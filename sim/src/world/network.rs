@@ -33,7 +33,7 @@ pub(super) struct Connection {
     pub(super) id: StoreId,
 }
 
-/// The time after which the requests of the present invocation arrive a second time, in milliseconds, or 0 if they do
+/// The time after which the requests of the current invocation arrive a second time, in milliseconds, or 0 if they do
 /// not.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Copies(Arc<AtomicU64>);
@@ -116,7 +116,7 @@ impl Connection {
                 if let Some((sender, back)) = answered {
                     sleep(back).await;
                     world.step();
-                    // Nobody waits any more if the worker is dead or its patience over.
+                    // The worker is dead, or has timed out.
                     let _ = sender.send(given);
                 }
             });

@@ -1,8 +1,8 @@
 //! Processes that are killed (`SIGKILL`) at each of their calls to the store: before a request arrives, after the server
 //! has responded, and while a request is on its way, which then arrives late.
 //!
-//! What a process left is observed from outside: the record, and the number of effects. The outcome of the next delivery
-//! follows from that alone, by the table in [`Remains`].
+//! The record and the number of effects are then read from outside. They alone determine the outcome of the next
+//! delivery, by the table in [`Remains`].
 
 mod delivery;
 mod effects;

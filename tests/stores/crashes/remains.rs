@@ -1,4 +1,4 @@
-//! What a killed process left, and what that promises to the next deliveries.
+//! The state after a killed process, and the promised outcomes of the next deliveries.
 
 use std::time::Duration;
 
