@@ -289,13 +289,13 @@ mod tests {
         assert_eq!(format!("{error:?}"), expected);
         assert_eq!(format!("{error:#?}"), expected);
         let answered =
-            Error::config("PostgreSQL answered 3D000: no database").with_source("FATAL: no database\nHINT: x");
+            Error::config("PostgreSQL returned 3D000: no database").with_source("FATAL: no database\nHINT: x");
         assert_eq!(
             format!("{answered:?}"),
-            "configure (config): PostgreSQL answered 3D000: no database: FATAL: no database; HINT: x"
+            "configure (config): PostgreSQL returned 3D000: no database: FATAL: no database; HINT: x"
         );
-        let fatal = Error::config("PostgreSQL answered 3D000: no database").with_source("FATAL: no database");
-        assert_eq!(format!("{fatal:?}"), "configure (config): PostgreSQL answered 3D000: no database");
+        let fatal = Error::config("PostgreSQL returned 3D000: no database").with_source("FATAL: no database");
+        assert_eq!(format!("{fatal:?}"), "configure (config): PostgreSQL returned 3D000: no database");
         let quoted = Error::config("no connection: Connection refused").with_source(refused());
         assert_eq!(format!("{quoted:?}"), "configure (config): no connection: Connection refused");
     }

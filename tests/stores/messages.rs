@@ -64,7 +64,7 @@ async fn a_missing_database_is_to_be_created_and_not_migrated() {
     connection.dbname(&database);
     let error = support::postgres::config(connection).build().unwrap().warm_up().await.unwrap_err();
     let expected = format!(
-        "connect (table): PostgreSQL answered 3D000: database \"{database}\" does not exist; create the database, or name another \
+        "connect (table): PostgreSQL returned 3D000: database \"{database}\" does not exist; create the database, or name another \
          one in the URL"
     );
     assert_eq!(error.to_string(), expected);
@@ -77,7 +77,7 @@ async fn a_missing_table_of_postgresql_is_created_by_a_migration() {
     let config = support::postgres::config(support::postgres::connection().await).table(&table);
     let error = config.build().unwrap().warm_up().await.unwrap_err();
     let expected = format!(
-        "warm (table): PostgreSQL answered 42P01: relation \"{table}\" does not exist; `PostgresStore::migrate` creates the table"
+        "warm (table): PostgreSQL returned 42P01: relation \"{table}\" does not exist; `PostgresStore::migrate` creates the table"
     );
     assert_eq!(printed(&error), expected);
 }

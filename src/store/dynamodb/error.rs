@@ -41,7 +41,7 @@ where
                     (kind, status, [code, if said.is_empty() { "" } else { ": " }, said].concat())
                 }
             };
-            let message = format!("DynamoDB answered {message}");
+            let message = format!("DynamoDB returned {message}");
             (kind, status, if kind == ErrorKind::Table { place().named_in(&message, operation) } else { message })
         }
         SdkError::DispatchFailure(_) if has_no_credentials(&error) => {
@@ -152,7 +152,7 @@ pub(super) fn of_statement(
     place: impl FnOnce() -> Place,
 ) -> Error {
     if let Some(message) = key_schema(code, said.unwrap_or_default()) {
-        let message = place().named_in(&format!("DynamoDB answered {message}"), operation);
+        let message = place().named_in(&format!("DynamoDB returned {message}"), operation);
         return Error::new(ErrorKind::Table, ErrorStatus::Temporary, operation, message);
     }
     let (kind, status) = match code {
@@ -164,7 +164,7 @@ pub(super) fn of_statement(
         "ItemCollectionSizeLimitExceeded" | "ValidationError" => (ErrorKind::Request, ErrorStatus::Permanent),
         _ => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
     };
-    let message = format!("DynamoDB answered {code} to a statement or a write");
+    let message = format!("DynamoDB returned {code} to a statement or a write");
     let message = if kind == ErrorKind::Table { place().named_in(&message, operation) } else { message };
     Error::new(kind, status, operation, message)
 }
@@ -235,7 +235,7 @@ mod tests {
             "{commit}"
         );
         let other = of_statement("TransactionConflict", None, "claim", place);
-        assert_eq!(other.message(), "DynamoDB answered TransactionConflict to a statement or a write");
+        assert_eq!(other.message(), "DynamoDB returned TransactionConflict to a statement or a write");
     }
 
     #[test]

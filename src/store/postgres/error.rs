@@ -172,16 +172,16 @@ fn answered(
     hint: &'static str,
 ) -> Error {
     let Some(database) = error.as_db_error() else {
-        return Error::new(kind, status, operation, "PostgreSQL answered with an error").with_source(error);
+        return Error::new(kind, status, operation, "PostgreSQL returned an error").with_source(error);
     };
     let code = database.code().code().to_owned();
     // A data exception or a violated constraint may quote the row, and with it a result.
     if matches!(code.get(..2), Some("22" | "23" | "P0")) {
-        let message = format!("PostgreSQL answered {code}");
+        let message = format!("PostgreSQL returned {code}");
         let violation = Violation { code, constraint: database.constraint().map(str::to_owned) };
         return Error::new(kind, status, operation, message).with_source(violation);
     }
-    let message = format!("PostgreSQL answered {code}: {}{hint}", database.message());
+    let message = format!("PostgreSQL returned {code}: {}{hint}", database.message());
     let answered = Error::new(kind, status, operation, message);
     // The server's own error. The client's error around it adds nothing.
     match error.into_source() {

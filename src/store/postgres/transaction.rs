@@ -446,6 +446,6 @@ fn is_of_the_handler(error: &Error) -> bool {
 }
 
 pub(super) fn unanswered(error: Error, operation: &'static str) -> Error {
-    let message = "the commit was not answered";
+    let message = "the commit got no response";
     Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message).with_source(error)
 }

@@ -64,7 +64,7 @@ fn classify(error: &RedisError) -> (ErrorKind, ErrorStatus, String) {
                 "`listing_index` needs a Redis server without cluster mode: leave it out here, and lists scan the keys";
             return (kind, status, message.to_owned());
         }
-        return (kind, status, format!("Redis answered {code}: {detail}"));
+        return (kind, status, format!("Redis returned {code}: {detail}"));
     }
     match error.kind() {
         redis::ErrorKind::AuthenticationFailed => {

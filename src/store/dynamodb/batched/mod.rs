@@ -186,7 +186,7 @@ impl StatementResult {
         match self {
             Self::Failed(error) => error,
             _ => {
-                let message = "DynamoDB answered a statement as if it were another one";
+                let message = "DynamoDB returned the result of a different statement";
                 Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message)
             }
         }

@@ -96,7 +96,7 @@ impl Commit<'_> {
         };
         // There is no claim to release, so an earlier attempt may still be applied.
         if is_in_doubt && (self.is_claimless || self.request.is_none()) {
-            let message = "the commit was not answered";
+            let message = "the commit got no response";
             return Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, COMMIT, message).with_source(error));
         }
         Err(error)
