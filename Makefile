@@ -20,6 +20,8 @@ TESTS ?=
 TEST_SERVERS ?=
 # For `make plants`: rules, test binaries, or parts of a mutation's text. The default is all mutations.
 PLANTS ?=
+# For `make mutants`: lua, sql or expressions, and parts of the mutants' descriptions (`--list` prints them).
+MUTANTS ?= lua
 # For `make sim`: options of the program, such as `--seed`, `--steps` and `--bug` (`--help` lists them).
 SIM_ARGS ?=
 # For `make model`: worlds, `--trace` with rules, or `--write`. For `make model-deep`: worlds, or `--minutes` with a number.
@@ -39,7 +41,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help require demo watch build test test-all test-servers stress sim plants model model-deep nightly powertools clients concurrent browser e2e e2e-aws
+.PHONY: help require demo watch build test test-all test-servers stress sim plants mutants model model-deep nightly powertools clients concurrent browser e2e e2e-aws
 .PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories durable tutorial book bench instructions sizes clean
 
 help: ## Lists the targets
@@ -84,6 +86,9 @@ sim: require ## Simulates the whole engine with every fault, for 60 seconds (SIM
 plants: require ## Runs the mutation tests: bugs against each rule, with the plan or the test that detects each (PLANTS)
 	@PROPERTY_WRITE_PLANS=1 cargo test --quiet --workspace --all-features --test property every_planted_bug
 	@$(PYTHON) -m tools.servers.run_with -- $(PYTHON) -m tools.tests.plants $(PLANTS)
+
+mutants: require ## Changes the stores' Lua, SQL or expressions place by place, and runs their tests against each change (MUTANTS)
+	@$(PYTHON) -m tools.servers.run_with -- $(PYTHON) -m tools.tests.mutants $(MUTANTS)
 
 model: require ## Explores the protocol's model, with and without bugs against each rule (MODEL_ARGS)
 	@cargo build --quiet --profile measure -p lambda-once-model

@@ -47,6 +47,7 @@ macro_rules! suites_by_the_servers_clock {
                     a_late_release_does_not_forget_a_takeover,
                     a_renewal_after_the_lease_and_the_margin_revives_nothing,
                     a_record_expires_no_earlier_than_its_retention,
+                    a_forgotten_record_leaves_its_key_free,
                 );
             }
         )+
@@ -211,8 +212,8 @@ async fn in_an_arc<S: Store>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subje
     Subject::new(store, clock)
 }
 
-async fn by_itself(store: impl Store) -> Subject {
-    Subject::with_time(store, |time| Box::pin(tokio::time::sleep(time)))
+async fn by_itself<S: Amend + Clone>(store: S) -> Subject {
+    Subject::with_time(store.clone(), |time| Box::pin(tokio::time::sleep(time))).with_amendments(store)
 }
 
 async fn dynamodb(calls: Calls) -> Subject {

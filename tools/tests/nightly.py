@@ -24,6 +24,10 @@ def plants(part):
     return module("tools.servers.run_with", "--", *module("tools.tests.plants", "--part", part))
 
 
+def mutants(*arguments):
+    return module("tools.servers.run_with", "--", *module("tools.tests.mutants", *arguments))
+
+
 def first_seed():
     """Returns a seed from the date, so that a fresh checkout does not repeat earlier nights. 10^8 steps take some 280,000 seeds."""
     return (datetime.datetime.now(datetime.timezone.utc).date() - datetime.date(2026, 1, 1)).days * 10_000_000
@@ -41,6 +45,9 @@ PARTS = {
     "bugs-2": (plants("2/4"), "second quarter"),
     "bugs-3": (plants("3/4"), "third quarter"),
     "bugs-4": (plants("4/4"), "fourth quarter"),
+    "mutants-lua": (mutants("lua"), "mutants of the Lua scripts"),
+    "mutants-sql": (mutants("sql"), "mutants of the SQL"),
+    "mutants-expressions": (mutants("expressions"), "mutants of DynamoDB's expressions"),
     "model": (["make", "model-deep", "MODEL_ARGS=--minutes 30"], "larger worlds of the protocol's model, for half an hour"),
     "instructions": (["make", "instructions"], "instruction counts of the hot paths"),
     "sizes": (["make", "sizes"], "sizes of functions in the release profile"),

@@ -95,14 +95,42 @@ pub async fn an_amendment_changes_only_the_record_that_was_read(subject: &Subjec
     subject.stays(&request(claim.key, &read, FORGET), "O2: nothing is left to amend").await;
 }
 
-/// An expired record counts as absent, whether or not it has been deleted.
+/// An amendment of a record that is not as it was read returns all of the current one.
+// Tests O1.
+pub async fn a_refused_amendment_returns_the_record(subject: &Subject) {
+    const RULE: &str = "O1: a record that is not as it was read is returned";
+    let refused = async |key| {
+        let read = subject.record(key, "what is amended").await;
+        subject.stays(&request(key, &Record { attempt: read.attempt + 1, ..read }, FORGET_ALL), RULE).await;
+    };
+    for result in [json("1"), deflated(), encoded(), StoredResult::DROPPED, StoredResult::SUPERSEDED] {
+        let claim = ClaimRequest { label: Some("label".into()), ..new_claim() };
+        subject.granted(&claim).await;
+        subject.done(&claim, Settlement::complete(result, RETENTION)).await;
+        refused(claim.key).await;
+    }
+    let claim = new_claim();
+    subject.granted(&claim).await;
+    subject.advance(LAPSE).await;
+    subject.amended(claim.key, Amendment::Release, "O7: a claim that has lapsed is released").await;
+    refused(claim.key).await;
+    subject.took_over(&rival(&claim)).await;
+    refused(claim.key).await;
+}
+
+/// An expired record counts as absent from the first millisecond of its expiration, whether or not it has been deleted.
 // Tests O2.
 pub async fn an_amendment_finds_no_expired_record(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
     subject.done(&claim, complete("1")).await;
     let read = subject.record(claim.key, "an outcome").await;
-    subject.advance(RETENTION + Duration::from_secs(1)).await;
+    let (settled_at, expiration) = (read.settled_at.expect("a time"), read.expiration.expect("an expiration"));
+    let remains = Timestamp::from_seconds(expiration).since(settled_at);
+    subject.advance(remains - A_MILLISECOND).await;
+    subject.amended(claim.key, Amendment::Redact, "O2: a record is amended until it expires").await;
+    let read = subject.record(claim.key, "a redacted outcome").await;
+    subject.advance(A_MILLISECOND).await;
     for amendment in [FORGET_ALL, Amendment::Redact] {
         let answer = subject.amend(&request(claim.key, &read, amendment)).await;
         if !matches!(answer, Ok(Amended::Gone)) {
@@ -118,16 +146,19 @@ pub async fn a_claim_that_stands_is_not_amended(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
     let read = subject.record(claim.key, "a claim").await;
-    for _ in 0..2 {
+    let (claimed_at, lease_until) = (read.claimed_at.expect("a time"), read.lease_until.expect("a lease"));
+    // The last time at which the margin has not passed.
+    for time in [Duration::ZERO, lease_until.since(claimed_at) + MARGIN] {
+        subject.advance(time).await;
         for amendment in [FORGET, settle_as(json("1"))] {
             subject.stays(&request(claim.key, &read, amendment), RULE).await;
         }
         subject
             .refuses(claim.key, Amendment::Redact, ErrorKind::Request, "O6: what is in progress has no result")
             .await;
-        // The lease has ended, and the margin has not.
-        subject.advance(LEASE).await;
     }
+    subject.advance(A_MILLISECOND).await;
+    subject.amended(claim.key, FORGET, "O4: a claim that has lapsed is forgotten").await;
 }
 
 /// The outcome of a lapsed claim is settled once, by an operator or by a successor, and its holder can no longer change
@@ -149,6 +180,8 @@ pub async fn a_lapsed_claim_is_settled_by_an_operator(subject: &Subject) {
         const OTHER: &str = "O5: another settle of what was read changes nothing";
         subject.stays(&request(claim.key, &read, settle_as(json("\"another\""))), OTHER).await;
         expect("O5: the claim has no owner any more", record.owner, None);
+        let expires = record.settled_at.map(|settled_at| settled_at.after(RETENTION).seconds_rounded_up());
+        expect("O5: the outcome expires after its retention", record.expiration, expires);
         subject.replays(&rival(&claim), result).await;
         subject.lost(&claim, complete("2"), Some(record)).await;
         const RULE: &str = "O5: an outcome is decided once";
@@ -187,7 +220,8 @@ pub async fn a_forgotten_record_leaves_its_key_free(subject: &Subject) {
 /// A record that is redacted has neither its result nor its label, and still guards its key.
 // Tests O6.
 pub async fn a_redacted_record_still_guards_its_key(subject: &Subject) {
-    for settlement in [complete("\"personal\""), Settlement::complete(encoded(), RETENTION), fail("\"personal\"")] {
+    let [encoded, deflated] = [encoded(), deflated()].map(|result| Settlement::complete(result, RETENTION));
+    for settlement in [complete("\"personal\""), encoded, deflated, fail("\"personal\"")] {
         let claim = ClaimRequest { label: Some("personal".into()), ..new_claim() };
         subject.granted(&claim).await;
         subject.done(&claim, settlement.clone()).await;

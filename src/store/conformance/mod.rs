@@ -117,6 +117,7 @@ macro_rules! conformance_tests {
             a_handed_back_claim_passes_its_release_on,
             a_released_claim_in_order_keeps_the_order,
             an_amendment_changes_only_the_record_that_was_read,
+            a_refused_amendment_returns_the_record,
             an_amendment_finds_no_expired_record,
             a_claim_that_stands_is_not_amended,
             a_lapsed_claim_is_settled_by_an_operator,
@@ -397,6 +398,10 @@ fn settle_request(claim: &ClaimRequest, settlement: Settlement) -> SettleRequest
 
 fn json(text: &str) -> StoredResult {
     StoredResult::of(StoredData::Json(text.to_owned()))
+}
+
+fn deflated() -> StoredResult {
+    StoredResult::of(StoredData::Deflated((0..=255).collect()))
 }
 
 fn encoded() -> StoredResult {

@@ -1,6 +1,12 @@
 //! Rows that this version did not write.
 
-use lambda_once::{record::Status, store::Refusal};
+use lambda_once::{
+    record::{Status, StoredResult},
+    store::{
+        FinalStatus, Refusal,
+        amend::{Amend, AmendRequest, Amended, Amendment},
+    },
+};
 
 use super::*;
 
@@ -88,4 +94,90 @@ async fn scopes_share_nothing_but_the_table() {
     assert_eq!(granted(&other, &rival(&claim)).await.attempt, 1);
     settle_one(&one, &claim, complete("1")).await.unwrap();
     assert_eq!(read_one(&other, &claim).await.unwrap().status, Status::InProgress);
+}
+
+/// The stores of two scopes on one table, with a claim of the same key and owner in each.
+#[tokio::test(flavor = "multi_thread")]
+async fn scopes_share_a_table_and_no_records() {
+    let clock = support::future_clock();
+    let table = support::unique_name("scopes");
+    let connection = support::postgres::connection().await;
+    let store = |scope: &str| {
+        let config = support::postgres::config(connection.clone()).table(&table).scope(scope);
+        config.build().unwrap().with_clock(clock.clone())
+    };
+    let [ours, theirs] = ["ours", "theirs"].map(store);
+    ours.migrate().await.unwrap();
+    for settlement in [complete("1"), Settlement::fail(json("1"), RETENTION), RENEW, RELEASE] {
+        let claim = claim();
+        for store in [&ours, &theirs] {
+            granted(store, &claim).await;
+        }
+        let before = read_one(&theirs, &claim).await;
+        let name = settlement.as_str();
+        let settled = settle_one(&ours, &claim, settlement).await.unwrap();
+        assert!(matches!(settled, Settled::Done { .. } | Settled::Renewed { .. }), "{name}: {settled:?}");
+        assert_eq!(read_one(&theirs, &claim).await, before, "{name}");
+    }
+    let settle =
+        Amendment::Settle { outcome: FinalStatus::Completed, result: StoredResult::default(), retention: RETENTION };
+    let amendments = [settle, Amendment::Release, Amendment::Forget { completed: false }].map(Some);
+    for amendment in amendments.into_iter().chain([None]) {
+        let (claim, name) = (claim(), format!("{amendment:?}"));
+        let successor = rival(&claim);
+        for store in [&ours, &theirs] {
+            granted(store, &claim).await;
+        }
+        clock.advance(LAPSE);
+        for store in [&ours, &theirs] {
+            granted(store, &successor).await;
+        }
+        match amendment {
+            Some(amendment) => {
+                clock.advance(LAPSE);
+                let record = read_one(&ours, &claim).await.unwrap();
+                let before = read_one(&theirs, &claim).await;
+                let request = AmendRequest { skew_margin: MARGIN, ..AmendRequest::new(claim.key, &record, amendment) };
+                assert_eq!(ours.amend(&[request]).await.remove(0).unwrap(), Amended::Changed, "{name}");
+                assert_eq!(read_one(&theirs, &claim).await, before, "{name}");
+            }
+            None => {
+                let before = read_one(&theirs, &claim).await;
+                let handed_back = settle_one(&ours, &successor, HAND_BACK).await.unwrap();
+                assert_eq!(handed_back, Settled::Done { found: None });
+                assert_eq!(read_one(&theirs, &claim).await, before, "a hand-back");
+            }
+        }
+    }
+    let entity = entity();
+    let [older, newer] = [1, 2].map(|sequence| ordered(&entity, sequence));
+    granted(&ours, &newer).await;
+    granted(&theirs, &newer).await;
+    assert_eq!(settle_one(&ours, &newer, complete("1")).await.unwrap(), Settled::Done { found: None });
+    assert_eq!(settle_one(&theirs, &newer, RELEASE).await.unwrap(), Settled::Done { found: None });
+    granted(&theirs, &older).await;
+    assert!(matches!(claim_one(&ours, &older).await.unwrap(), Claimed::Refused(Refusal::Superseded { .. })));
+}
+
+/// Only an operator's forgetting ends a claim without a lease, which nothing else can judge.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_without_a_lease_is_only_forgotten() {
+    let store = support::postgres::migrated().await;
+    let claim = claim();
+    granted(&store, &claim).await;
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let update = "UPDATE once_records SET lease_until = NULL WHERE key_hash = $1";
+    assert_eq!(admin.execute(update, &[&claim.key.as_bytes().as_slice()]).await.unwrap(), 1);
+    let record = read_one(&store, &claim).await.unwrap();
+    let amended = async |amendment| {
+        let request = AmendRequest { skew_margin: MARGIN, ..AmendRequest::new(claim.key, &record, amendment) };
+        store.amend(&[request]).await.remove(0).unwrap()
+    };
+    let settle =
+        Amendment::Settle { outcome: FinalStatus::Completed, result: StoredResult::default(), retention: RETENTION };
+    for amendment in [settle, Amendment::Release] {
+        assert_eq!(amended(amendment).await, Amended::Unchanged { current: Box::new(record.clone()) });
+    }
+    assert_eq!(amended(Amendment::Forget { completed: false }).await, Amended::Changed);
+    assert_eq!(read_one(&store, &claim).await, None);
 }

@@ -3,13 +3,18 @@
 use lambda_once::{
     Error, ErrorKind, ErrorStatus, RedisStore, Store,
     clock::{ManualClock, Timestamp},
-    store::{ClaimRequest, Claimed, Settled},
+    record::StoredResult,
+    store::{
+        ClaimRequest, Claimed, FinalStatus, Settled,
+        amend::{Amend, AmendRequest, Amended, Amendment},
+    },
 };
 use redis::aio::MultiplexedConnection;
 
 use super::{command, direct, store};
 use crate::support::requests::{
-    HAND_BACK, LAPSE, LEASE, RELEASE, RENEW, RETENTION, claim, claim_one, complete, is_granted, json, rival, settle_one,
+    HAND_BACK, LAPSE, LEASE, MARGIN, RELEASE, RENEW, RETENTION, claim, claim_one, complete, is_granted, json, read_one,
+    rival, settle_one,
 };
 use crate::support::{
     FUTURE,
@@ -193,4 +198,25 @@ async fn a_field_that_is_not_known_survives_every_write() {
     clock.advance(RETENTION + std::time::Duration::from_secs(1));
     assert!(is_granted(&claim_one(&world.store, &rival(&request)).await));
     assert_eq!(command::<String>(&mut world.direct, &["HGET", &name, "new"]).await, "kept");
+}
+
+/// Only an operator's forgetting ends a claim without a lease, which nothing else can judge.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_without_a_lease_is_only_forgotten() {
+    let mut world = World::new().await;
+    let claim = claim();
+    assert!(is_granted(&claim_one(&world.store, &claim).await));
+    command::<u32>(&mut world.direct, &["HDEL", &name(&claim), "in_progress_expiration"]).await;
+    let record = read_one(&world.store, &claim).await.unwrap();
+    let amended = async |amendment| {
+        let request = AmendRequest { skew_margin: MARGIN, ..AmendRequest::new(claim.key, &record, amendment) };
+        world.store.amend(&[request]).await.remove(0).unwrap()
+    };
+    let settle =
+        Amendment::Settle { outcome: FinalStatus::Completed, result: StoredResult::default(), retention: RETENTION };
+    for amendment in [settle, Amendment::Release] {
+        assert_eq!(amended(amendment).await, Amended::Unchanged { current: Box::new(record.clone()) });
+    }
+    assert_eq!(amended(Amendment::Forget { completed: false }).await, Amended::Changed);
+    assert_eq!(read_one(&world.store, &claim).await, None);
 }

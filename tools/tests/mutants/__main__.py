@@ -1,0 +1,132 @@
+"""Runs the tests of a store against each mutant of its statements: python3 -m tools.tests.mutants [OPTION ...] lua|sql|expressions [WORD ...]
+
+WORD      only the mutants whose description contains it
+--list    prints the mutants and runs none (of expressions, after the tests have run once)
+--part    with N/M, the Nth of M parts of them
+--again   also those whose result is known
+
+A mutant is detected if a test of its store fails, and fails again when it runs alone. Results are kept in target/mutants/, by the code
+of each file, so that an interrupted run continues. The run fails if a mutant survives that tools/tests/mutants/survivors.py does not
+explain. The servers of the tests must run (see tools/servers/run_with.py).
+"""
+
+import contextlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from tools.lib.builds import ALL, tests
+from tools.lib.common import exit_on_signals, say
+from tools.tests.mutants import lua, sql
+from tools.tests.mutants.embedded import Embedded
+from tools.tests.mutants.program import FOLDER, Program
+from tools.tests.mutants.survivors import EXPLAINED
+from tools.tests.mutants.wire import Wire, proxy
+
+# The stores by the languages of their statements.
+STORES = {"lua": "redis", "sql": "postgres", "expressions": "dynamodb"}
+# The tests of wrappers and of clusters, which repeat those of the store.
+REPEATED = ("cluster", "_in_a_box", "_in_an_arc")
+# Each store's tests in the order in which they run: by words in their names, the quick ones that check the rules first, and those that
+# start servers or processes last.
+STAGES = (("conformance::",), ("sequences::", "versions::", "fixtures::", "races::", "::orders::", "::records", "::rows"))
+LAST = ("crashes::", "::failover::", "::restarts::", "::memory::", "::outages::", "::frozen::")
+
+
+class Results:
+    """What is known of the mutants of one language. A changed file makes its results void."""
+
+    def __init__(self, language):
+        self.path = FOLDER / f"{language}.json"
+        self.known = json.loads(self.path.read_text()) if self.path.is_file() else {}
+
+    def add(self, key, detected):
+        self.known[key] = detected
+        self.path.write_text(json.dumps(self.known, indent=0, sort_keys=True))
+
+
+@contextlib.contextmanager
+def subject_of(language):
+    """Returns the statements of a language, as something that has mutants and applies them."""
+    if language == "expressions":
+        wire = Wire(os.environ["DYNAMODB_ENDPOINT"])
+        with proxy(wire) as address:
+            os.environ["DYNAMODB_ENDPOINT"] = address
+            yield wire
+    else:
+        yield Embedded(language, {"lua": lua, "sql": sql}[language], f"src/store/{STORES[language]}")
+
+
+def built():
+    """Builds the tests of the stores, and returns their program."""
+    programs = tests("building the tests of the stores", [*ALL, "--test", "stores"])
+    return next(Path(program.path) for program in programs if program.name == "stores")
+
+
+def stages(program, store):
+    """Returns the store's tests, in groups that run one after the other."""
+    tests = [test for test in program.tests() if store in test and not any(word in test for word in REPEATED)]
+    place = lambda test, groups: next((n for n, words in enumerate(groups) if any(word in test for word in words)), len(groups))
+    number = lambda test: len(STAGES) + 1 if place(test, [LAST]) == 0 else place(test, STAGES)
+    return [[test for test in tests if number(test) == stage] for stage in range(len(STAGES) + 2)]
+
+
+def detects(program, groups):
+    """Returns the test that detects the mutant, or None. A test that fails only once detects nothing."""
+    for tests in groups:
+        while failed := program.first_failure(tests):
+            if failed not in tests or program.first_failure([failed]):
+                return failed
+            tests = [test for test in tests if test != failed]
+    return None
+
+
+def main():
+    arguments = sys.argv[1:]
+    part, parts = 1, 1
+    if "--part" in arguments:
+        place = arguments.index("--part")
+        part, parts = map(int, arguments[place + 1].split("/"))
+        del arguments[place : place + 2]
+    language, *words = [argument for argument in arguments if not argument.startswith("--")] or [""]
+    if language not in STORES:
+        sys.exit(__doc__)
+    exit_on_signals()
+    with subject_of(language) as subject:
+        program = Program(built(), language)
+        subject.prepare(program)
+        groups = stages(program, STORES[language])
+        subject.is_recording = True
+        began = time.monotonic()
+        if failed := detects(program, groups):
+            sys.exit(f"{failed} fails without a mutation")
+        subject.is_recording = False
+        mutants = [mutant for mutant in subject.mutants() if not words or any(word in str(mutant) for word in words)]
+        mutants = mutants[(part - 1) * len(mutants) // parts : part * len(mutants) // parts]
+        if "--list" in arguments:
+            print(*mutants, sep="\n")
+            return 0
+        say(f"{len(mutants)} mutants, {sum(map(len, groups))} tests, which take {time.monotonic() - began:.0f} s without a mutation")
+        return perform(subject, program, groups, mutants, Results(language), is_again="--again" in arguments)
+
+
+def perform(subject, program, groups, mutants, results, is_again):
+    """Runs the tests against each mutant, and returns the exit status."""
+    survivors = 0
+    for mutant in mutants:
+        key = subject.key(mutant)
+        if key not in results.known or is_again:
+            with subject.applied(mutant):
+                results.add(key, detects(program, groups))
+        detected, explained = results.known[key], EXPLAINED.get(mutant.identity())
+        survivors += not (detected or explained)
+        verdict = f"detected by {detected}" if detected else f"survives: {explained}" if explained else "SURVIVES"
+        print(f"{mutant}: {verdict}", flush=True)
+    print(f"{len(mutants)} mutants, {survivors} survivors without an explanation")
+    return int(survivors > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
