@@ -2,7 +2,7 @@
 
 use lambda_once::{
     Error, ErrorKind, ErrorStatus, RedisStore, Store,
-    clock::{ManualClock, Timestamp},
+    clock::{Clock, ManualClock, Timestamp},
     record::StoredResult,
     store::{
         ClaimRequest, Claimed, FinalStatus, Settled,
@@ -219,4 +219,48 @@ async fn a_claim_without_a_lease_is_only_forgotten() {
     }
     assert_eq!(amended(Amendment::Forget { completed: false }).await, Amended::Changed);
     assert_eq!(read_one(&world.store, &claim).await, None);
+}
+
+/// The outcome that an operator records lives as long as one that a run records, and has no other fields.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operators_settle_writes_an_outcome_and_its_time_to_live() {
+    let mut world = World::new().await;
+    let clock = ManualClock::at(now(&mut world.direct).await);
+    let store = world.store.clone().with_clock(clock.clone());
+    let claim = ClaimRequest { retention: LEASE, ..claim() };
+    assert!(is_granted(&claim_one(&store, &claim).await));
+    clock.advance(LAPSE);
+    let record = read_one(&store, &claim).await.unwrap();
+    let settle =
+        Amendment::Settle { outcome: FinalStatus::Completed, result: StoredResult::default(), retention: RETENTION };
+    let request = AmendRequest { skew_margin: MARGIN, ..AmendRequest::new(claim.key, &record, settle) };
+    assert_eq!(store.amend(&[request]).await.remove(0).unwrap(), Amended::Changed);
+    let mut fields: Vec<String> = command(&mut world.direct, &["HKEYS", &name(&claim)]).await;
+    fields.sort_unstable();
+    let expected = [
+        "attempt",
+        "claimed_at",
+        "expiration",
+        "in_progress_expiration",
+        "operation",
+        "prior_status",
+        "settled_at",
+        "status",
+        "v",
+        "validation",
+    ];
+    assert_eq!(fields, expected);
+    let expires: u64 = command(&mut world.direct, &["PEXPIRETIME", &name(&claim)]).await;
+    let settled_at = clock.now().as_millis();
+    assert!((settled_at + 3_600_000..settled_at + 3_601_000).contains(&expires), "{expires} after {settled_at}");
+}
+
+/// An expired record counts as absent, whatever it contains.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_record_with_an_unknown_attempt_starts_again() {
+    let mut world = World::new().await;
+    let claim = world.altered("attempt", "many").await;
+    command::<u32>(&mut world.direct, &["HSET", &name(&claim), "expiration", "1"]).await;
+    let claimed = claim_one(&world.store, &rival(&claim)).await.unwrap();
+    assert!(matches!(claimed, Claimed::Granted(grant) if grant.attempt == 1), "{claimed:?}");
 }
