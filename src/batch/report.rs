@@ -130,15 +130,15 @@ impl Report {
         }
     }
 
-    /// Returns the report of a record whose key an earlier one has for a different payload. It misuses the key only if
-    /// the earlier record has a final outcome.
+    /// Returns the report of a duplicate with a different payload. It misuses the key only if the leader has a final
+    /// outcome (B3).
     pub(super) fn of_misuse(self, leader: Self) -> Self {
         let is_final = leader.outcome.is_ok_and(|outcome| outcome.is_done() || outcome.is_permanent_failure());
         if is_final { self } else { self.for_now() }
     }
 
-    /// Returns the report of a record with the same key as an earlier one of the batch.
-    pub(super) fn of_follower(self) -> Self {
+    /// Returns the report of a duplicate with the same payload: the leader's, or *replayed* if that is done (B3).
+    pub(super) fn of_duplicate(self) -> Self {
         match self.outcome {
             Ok(outcome) if outcome.is_done() => Self { outcome: Ok(OutcomeKind::Replayed), ..self },
             _ => self,

@@ -6,7 +6,7 @@ use super::{Batch, Machine};
 use crate::{
     batch::{
         processor::{
-            records::{Decoded, Follows, NoWork, Operation},
+            records::{Decoded, Duplicate, NoWork, Operation},
             steps::{Event, OfEach},
         },
         report::outcome_of,
@@ -43,7 +43,7 @@ impl<S: Source, T> Machine<'_, S, T> {
                 let same_payload = theirs == fingerprint;
                 let difference = fingerprint.zip(theirs).map(|(ours, theirs)| ours.difference(&theirs));
                 let difference = difference.unwrap_or_default();
-                records.follow(index, work, Follows { leader, same_payload, difference });
+                records.duplicate(index, work, Duplicate { leader, same_payload, difference });
                 self.batch.wait_for_leader(index, leader);
             }
             None => {
