@@ -102,8 +102,8 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
     }
 
     /// Returns whether the response is the same whatever the outcome of the record (B6).
-    pub(super) fn is_answer_fixed(&self, index: usize) -> bool {
-        self.first_reported.is_some_and(|reported| match self.terms.options.answer::<S>() {
+    pub(super) fn is_response_fixed(&self, index: usize) -> bool {
+        self.first_reported.is_some_and(|reported| match self.terms.options.reporting::<S>() {
             FailureReporting::EachRecord => false,
             FailureReporting::FirstFailure => reported < index,
             FailureReporting::AllOrNothing => true,

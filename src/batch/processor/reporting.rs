@@ -75,7 +75,7 @@ impl<S: Source, T> Batch<'_, S, T> {
         self.tell(&report);
         if report.reported && self.first_reported.is_none_or(|first| index < first) {
             self.first_reported = Some(index);
-            self.needs_recheck |= self.terms.options.answer::<S>() != FailureReporting::EachRecord;
+            self.needs_recheck |= self.terms.options.reporting::<S>() != FailureReporting::EachRecord;
         }
         self.records.conclude(index, report);
     }

@@ -188,7 +188,7 @@ impl<S: Source, T> Machine<'_, S, T> {
             && (is_in_order || !records.has_waited(index))
             && !self.is_stopped
             && !lanes.is_blocked(index)
-            && !self.batch.is_answer_fixed(index)
+            && !self.batch.is_response_fixed(index)
             && self.pace.in_time(lapses(lease_until, self.terms.engine.settings.skew_margin))
     }
 

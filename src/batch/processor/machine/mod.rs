@@ -198,7 +198,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// response (B6).
     fn waits_in_vain(&self, index: usize, wait: &LeaseWait) -> bool {
         self.batch.lanes.is_blocked(index)
-            || self.batch.is_answer_fixed(index)
+            || self.batch.is_response_fixed(index)
             || wait.free_at().is_some_and(|free_at| !self.pace.in_time(free_at))
     }
 
