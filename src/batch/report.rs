@@ -122,7 +122,7 @@ impl Report {
     }
 
     /// Returns whether the record's handler ran and failed, panicked or was cancelled, or the record had a transient
-    /// decoding error.
+    /// decoding error (B11).
     pub(super) fn is_failure(self) -> bool {
         match self.outcome {
             Ok(outcome) => matches!(outcome, OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_)),

@@ -174,6 +174,7 @@ fn superseded(mark: &Mark, order: &Order) -> Option<Refusal> {
     mark.newest.filter(|newest| *newest >= order.sequence).map(|newest| Refusal::Superseded { newest })
 }
 
+/// Returns the refusal of a claim that must wait for the entity's holder or for a newer operation in doubt (G2).
 fn busy(mark: &Mark, request: &ClaimRequest, order: &Order, attempt: u64, now: Timestamp) -> Option<Refusal> {
     let in_progress = |lease_until| Refusal::InProgress { lease_until, attempt };
     let is_older = |sequence| order.sequence < sequence;
@@ -298,8 +299,8 @@ pub(crate) fn amended(mark: Option<&Mark>, request: &AmendRequest, now: Timestam
     Ok(ended(mark, &request.key, request.read.owner, Some(*outcome), &order, now))
 }
 
-/// Returns the mark after the claim of `owner` has ended with this outcome, or was released without one. Returns `None`
-/// if there is nothing to write.
+/// Returns the mark after the claim of `owner` has ended with this outcome, or was released without one (G2, G3). Returns
+/// `None` if there is nothing to write.
 fn ended(
     mark: Option<&Mark>,
     key: &KeyHash,

@@ -30,8 +30,8 @@ fn group<const N: usize>(bodies: [Value; N]) -> SqsEvent {
     fifo(bodies.map(|body| ("a", body)))
 }
 
-/// Delivers an event on its last receive, with a minute left and this `longest_run`, and returns the world and the DLQ
-/// messages.
+/// Delivers an event on its last receive, with a minute left and this `last_attempt_timeout`, and returns the world
+/// and the DLQ messages.
 async fn last(
     last_attempt_timeout: Option<Duration>,
     event: SqsEvent,
