@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_acknowledged() {
+    fn done_records_are_acknowledged() {
         for outcome in [
             Outcome::Executed(()),
             Outcome::TookOver(()),
@@ -236,7 +236,7 @@ mod tests {
 
     // Tests B7.
     #[test]
-    fn what_is_not_decided_is_reported_under_every_policy() {
+    fn undecided_records_are_reported_under_every_policy() {
         for outcome in [
             Outcome::Failed(Failure::transient("t")),
             Outcome::Failed(Failure::unknown("u")),
@@ -259,7 +259,7 @@ mod tests {
 
     // Tests B7.
     #[test]
-    fn what_no_retry_can_help_follows_the_policy() {
+    fn unretryable_records_follow_the_policy() {
         for outcome in [
             Ok(Outcome::Failed(Failure::permanent("p"))),
             Ok(Outcome::ReplayedFailure(StoredFailure { message: None })),

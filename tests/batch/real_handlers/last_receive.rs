@@ -77,6 +77,7 @@ async fn the_letter_of_a_head_that_was_cut_off_says_so() {
     assert_eq!(sent, [("m0".to_owned(), Ok(CUT_OFF), "cancelled")]);
 }
 
+// Tests B11.
 #[tokio::test(start_paused = true)]
 async fn by_default_a_head_is_cut_off_after_half_of_the_time_left_to_it() {
     let event = group([work("A", "succeed", 10_000), work("B", "hang", 0), order("C")]);
@@ -177,6 +178,7 @@ fn refusing() -> World {
     World::with(|builder| builder.after_unknown(AfterUnknown::Refuse))
 }
 
+// Tests B11.
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_head_is_dead_lettered_on_its_last_receive_and_others_run() {
     let (world, letters) = (refusing(), Letters::new());

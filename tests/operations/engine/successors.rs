@@ -140,6 +140,7 @@ async fn a_late_permanent_failure_gives_way_to_the_successors_result() {
     assert_outcome!(late, Ok(Outcome::Replayed(1)));
 }
 
+// Tests S8.
 #[tokio::test(start_paused = true)]
 async fn a_successors_outcome_that_has_expired_decides_nothing() {
     for status in [Status::Completed, Status::Failed] {
