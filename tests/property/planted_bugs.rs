@@ -56,7 +56,7 @@ pub(crate) enum PlantedBug {
     PermanentFailuresSwapped,
     ExpectedDurationIgnored,
     WaitsWithoutLimit,
-    LongestRunIgnored,
+    LastAttemptTimeoutIgnored,
     PingsAreWork,
     AllOrErrorForgotten,
     ConsecutiveUnasked,
@@ -188,7 +188,7 @@ const PLANTED: &[(&str, &str, Found)] = &[
     (
         "B11",
         "a record hangs on its last receive until the handler deadline",
-        Here(PlantedBug::LongestRunIgnored, &[Promise::Bounds]),
+        Here(PlantedBug::LastAttemptTimeoutIgnored, &[Promise::Bounds]),
     ),
     (
         "B12",
