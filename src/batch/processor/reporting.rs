@@ -68,7 +68,7 @@ impl<S: Source, T> Batch<'_, S, T> {
             reported: report.reported,
             dead_lettered: same_payload && decided_by.is_some_and(|decision| decision.dead_lettered),
             error: error.filter(|_| !is_skipped),
-            // For a duplicate it refers to the claim of its leader.
+            // That of a duplicate refers to the claim of its leader.
             held_until: decided_by.and_then(|decision| decision.held_until),
             record: self.records.info(index),
         };

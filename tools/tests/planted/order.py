@@ -116,7 +116,7 @@ ORDER = [
           "stores dynamodb::orders::"),
     Plant("G2", "DynamoDB's ordered claim reports a busy entity as a store error", DYNAMODB_ORDERED,
           "if reason.is_some_and(is_conflict) {", "if false {", "stores dynamodb::orders::"),
-    Plant("C5", "a claim in doubt whose key is busy is not withdrawn", "idempotency/engine/claiming.rs",
+    Plant("C5", "an unanswered claim whose key is busy is not withdrawn", "idempotency/engine/claiming.rs",
           "Err(_) | Ok(Claimed::Refused(Refusal::InProgress { .. }))", "Err(_)", "operations engine::withdrawals::"),
     Plant("C8", "DynamoDB's ordered claim does not detect a takeover", DYNAMODB_ORDERED,
           'pin("status", &names.status);\n        pin("attempt", &names.attempt);\n        if item.is_none() {',
