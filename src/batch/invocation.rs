@@ -134,7 +134,7 @@ fn check_time(now: Timestamp, window: Window, expected: Option<Duration>) -> Res
     Err(Error::new(ErrorKind::Config, ErrorStatus::Temporary, "receive", message))
 }
 
-/// Builds the response to Lambda.
+/// Builds the response to Lambda (B9).
 fn respond<S: Source>(
     source: &S,
     rest: S::Rest,

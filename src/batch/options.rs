@@ -103,7 +103,7 @@ impl Default for Options {
 
 impl Options {
     /// Returns the failures that the response can distinguish.
-    pub(super) fn answer<S: Source>(&self) -> FailureReporting {
+    pub(super) fn reporting<S: Source>(&self) -> FailureReporting {
         if self.all_or_error { FailureReporting::AllOrNothing } else { S::REPORTING }
     }
 

@@ -122,7 +122,7 @@ impl Report {
     }
 
     /// Returns whether the record's handler ran and failed, panicked or was cancelled, or the record had a transient
-    /// decoding error.
+    /// decoding error (B11).
     pub(super) fn is_failure(self) -> bool {
         match self.outcome {
             Ok(outcome) => matches!(outcome, OutcomeKind::Failed(_) | OutcomeKind::Interrupted(_)),
@@ -130,15 +130,15 @@ impl Report {
         }
     }
 
-    /// Returns the report of a record whose key an earlier one has for a different payload. It misuses the key only if
-    /// the earlier record has a final outcome.
+    /// Returns the report of a duplicate with a different payload. It misuses the key only if the leader has a final
+    /// outcome (B3).
     pub(super) fn of_misuse(self, leader: Self) -> Self {
         let is_final = leader.outcome.is_ok_and(|outcome| outcome.is_done() || outcome.is_permanent_failure());
         if is_final { self } else { self.for_now() }
     }
 
-    /// Returns the report of a record with the same key as an earlier one of the batch.
-    pub(super) fn of_follower(self) -> Self {
+    /// Returns the report of a duplicate with the same payload: the leader's, or *replayed* if that is done (B3).
+    pub(super) fn of_duplicate(self) -> Self {
         match self.outcome {
             Ok(outcome) if outcome.is_done() => Self { outcome: Ok(OutcomeKind::Replayed), ..self },
             _ => self,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_acknowledged() {
+    fn done_records_are_acknowledged() {
         for outcome in [
             Outcome::Executed(()),
             Outcome::TookOver(()),
@@ -236,7 +236,7 @@ mod tests {
 
     // Tests B7.
     #[test]
-    fn what_is_not_decided_is_reported_under_every_policy() {
+    fn undecided_records_are_reported_under_every_policy() {
         for outcome in [
             Outcome::Failed(Failure::transient("t")),
             Outcome::Failed(Failure::unknown("u")),
@@ -259,7 +259,7 @@ mod tests {
 
     // Tests B7.
     #[test]
-    fn what_no_retry_can_help_follows_the_policy() {
+    fn unretryable_records_follow_the_policy() {
         for outcome in [
             Ok(Outcome::Failed(Failure::permanent("p"))),
             Ok(Outcome::ReplayedFailure(StoredFailure { message: None })),

@@ -63,7 +63,7 @@ impl<R, E> Recorded for HandlerEnd<'_, R, E> {
                 return whole;
             }
         } else if *replay == Replay::TooLarge {
-            tracing::warn!(target: "lambda_once", "the response is too large to be replayed, so its body is not kept; the operation stays done");
+            tracing::warn!(target: "lambda_once", "the response is too large to be replayed, so its body is dropped; the operation remains completed");
         }
         let form = StoredForm::without_body(parts.status, &parts.headers, headers);
         encoder.encode(&form.of_request(request_id.as_ref(), headers))

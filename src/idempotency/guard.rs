@@ -31,7 +31,7 @@ pub(crate) enum Unfinished {
 }
 
 pin_project! {
-    /// Awaits `work` within its bounds.
+    /// Awaits `work` within its bounds, and catches its panics (L7; in a batch also B1 and B5).
     ///
     /// Besides the timer, the clock is read before every poll, because timers stop while an execution environment is
     /// frozen, and a handler that thaws after its lease must not continue.
@@ -82,6 +82,7 @@ impl<F: Future> Future for Guarded<F> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let now = this.clock.now();
+        // Handlers before it may have blocked the thread since the time was checked (B5).
         if !*this.started && now > this.bounds.begin_by {
             return Poll::Ready(Err(Unfinished::NotStarted));
         }

@@ -89,17 +89,17 @@ impl<'a> Encoder<'a> {
         let text = match catch_panic(|| serde_json::to_string(value)) {
             Some(Ok(text)) => text,
             Some(Err(error)) => {
-                tracing::error!(target: "lambda_once", %error, "the result is not serializable, so it is not kept; the operation stays done");
+                tracing::error!(target: "lambda_once", %error, "the result is not serializable, so it is dropped; the operation remains completed");
                 return StoredResult::DROPPED;
             }
             None => {
-                tracing::error!(target: "lambda_once", "serializing the result panicked, so it is not kept; the operation stays done");
+                tracing::error!(target: "lambda_once", "serializing the result panicked, so it is dropped; the operation remains completed");
                 return StoredResult::DROPPED;
             }
         };
         let bytes = text.len();
         if bytes > settings.max_result_bytes {
-            tracing::warn!(target: "lambda_once", bytes, limit = settings.max_result_bytes, "the result is larger than Lambda takes, so it is not kept: each replay would fail; the operation stays done");
+            tracing::warn!(target: "lambda_once", bytes, limit = settings.max_result_bytes, "the result is larger than Lambda takes, so it is dropped, because each replay would fail; the operation remains completed");
             return StoredResult::DROPPED;
         }
         let is_compressed = bytes > settings.compress_above && bytes <= MAX_COMPRESSED_BYTES;
@@ -107,7 +107,7 @@ impl<'a> Encoder<'a> {
         let data = deflated.map_or(StoredData::Json(text), StoredData::Deflated);
         let Some(data) = self.through_codec(data) else { return StoredResult::DROPPED };
         if data.len() > limits.max_result_bytes {
-            tracing::warn!(target: "lambda_once", bytes, limit = limits.max_result_bytes, "the result is too large for the store, so it is not kept; the operation stays done");
+            tracing::warn!(target: "lambda_once", bytes, limit = limits.max_result_bytes, "the result is too large for the store, so it is dropped; the operation remains completed");
             return StoredResult::DROPPED;
         }
         StoredResult::of(data)
@@ -138,10 +138,10 @@ impl<'a> Encoder<'a> {
         match encoded {
             Some(Ok(encoded)) => return Some(StoredData::Encoded(encoded)),
             Some(Err(error)) => {
-                tracing::error!(target: "lambda_once", key = %self.key, error, "the result codec failed, so the result is not stored; the operation stays done");
+                tracing::error!(target: "lambda_once", key = %self.key, error, "the result codec failed, so the result is not stored; the operation remains completed");
             }
             None => {
-                tracing::error!(target: "lambda_once", key = %self.key, "the result codec panicked, so the result is not stored; the operation stays done");
+                tracing::error!(target: "lambda_once", key = %self.key, "the result codec panicked, so the result is not stored; the operation remains completed");
             }
         }
         None

@@ -8,10 +8,11 @@
 //! * **G2** One claim at a time works on an entity. A handler writes between its claim and its completion, and the mark
 //!   cannot order the writes of two handlers. A lease that ends without a settle leaves doubt, because its operation
 //!   may have taken effect. Operations older than one in doubt wait until that one completes or fails permanently, or
-//!   until a newer one completes. A permanent failure is the handler's assertion that the operation had no effect. No
-//!   release ends doubt, because the record may be gone and its claim without a trace of the lost run. A mark lists up
-//!   to [`MAX_DOUBT`] operations in doubt. If another one is to be added, the two lowest become one entry, which
-//!   represents all operations up to the greater sequence. Only a completion at or above that sequence ends it.
+//!   until one with its sequence or a greater one completes. A permanent failure is the handler's assertion that the
+//!   operation had no effect. No release ends doubt, because the record may be gone and its claim without a trace of
+//!   the lost run. A mark lists up to [`MAX_DOUBT`] operations in doubt. If another one is to be added, the two lowest
+//!   become one entry, which represents all operations up to the greater sequence. Only a completion at or above that
+//!   sequence ends it.
 //! * **G3** A completion raises the newest sequence and never lowers it. A settle frees the entity only if its own claim holds it.
 //! * **G4** A mark is kept as long as its newest outcome is replayed. After that it counts as absent.
 //!
@@ -174,6 +175,7 @@ fn superseded(mark: &Mark, order: &Order) -> Option<Refusal> {
     mark.newest.filter(|newest| *newest >= order.sequence).map(|newest| Refusal::Superseded { newest })
 }
 
+/// Returns the refusal of a claim that must wait for the entity's holder or for a newer operation in doubt (G2).
 fn busy(mark: &Mark, request: &ClaimRequest, order: &Order, attempt: u64, now: Timestamp) -> Option<Refusal> {
     let in_progress = |lease_until| Refusal::InProgress { lease_until, attempt };
     let is_older = |sequence| order.sequence < sequence;
@@ -298,8 +300,8 @@ pub(crate) fn amended(mark: Option<&Mark>, request: &AmendRequest, now: Timestam
     Ok(ended(mark, &request.key, request.read.owner, Some(*outcome), &order, now))
 }
 
-/// Returns the mark after the claim of `owner` has ended with this outcome, or was released without one. Returns `None`
-/// if there is nothing to write.
+/// Returns the mark after the claim of `owner` has ended with this outcome, or was released without one (G2, G3). Returns
+/// `None` if there is nothing to write.
 fn ended(
     mark: Option<&Mark>,
     key: &KeyHash,

@@ -244,7 +244,7 @@ pub(crate) struct Claimant {
     pub(crate) result_data: ResultData,
 }
 
-/// Applies [`judge`] to a claim that may not be made yet.
+/// Decides by the rules listed at [`judge`], which calls it, also for a claim that is not made yet.
 pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) -> Result<Judgement, Error> {
     if is_expired(record, now) {
         return Ok(Judgement::Free);
@@ -261,6 +261,7 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
         Status::Completed => Judgement::Refused(Refusal::Completed(Box::new(claimant.result_data.copy_of(record)))),
         Status::Failed => Judgement::Refused(Refusal::Failed(Box::new(claimant.result_data.copy_of(record)))),
         Status::InProgress => {
+            // Only another library writes no lease, so the token need not be compared.
             let Some(lease_until) = record.lease_until else {
                 return Ok(Judgement::Refused(Refusal::InProgress { lease_until: None, attempt }));
             };

@@ -250,7 +250,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             let (concurrency, together, chunk, after_unknown) = sizes;
             let (releases_panics, stops_batch, acknowledges_failures, runs_without_key, total_failure_is_error) = flags;
             let (payload, waiting, wait_up_to_ms) = waits;
-            let (longest_run_ms, dead_letter_abandoned, redelivery) = last;
+            let (last_attempt_timeout_ms, dead_letter_abandoned, redelivery) = last;
             Settings {
                 concurrency,
                 together,
@@ -267,7 +267,7 @@ fn settings() -> impl Strategy<Value = Settings> {
                 payload,
                 waiting,
                 wait_up_to_ms,
-                longest_run_ms,
+                last_attempt_timeout_ms,
                 dead_letter_abandoned,
                 redelivery,
                 ignores: false,

@@ -80,8 +80,8 @@ pub(crate) struct Settings {
     pub(crate) waiting: Waiting,
     #[serde(default)]
     pub(crate) wait_up_to_ms: Option<u64>,
-    #[serde(default)]
-    pub(crate) longest_run_ms: Option<u64>,
+    #[serde(default, alias = "longest_run_ms")]
+    pub(crate) last_attempt_timeout_ms: Option<u64>,
     #[serde(default)]
     pub(crate) dead_letter_abandoned: bool,
     #[serde(default)]

@@ -210,10 +210,10 @@ impl Runner {
         if self.has(PlantedBug::WaitsWithoutLimit) {
             service = service.wait_up_to(FOR_EVER);
         }
-        if let Some(ms) = settings.longest_run_ms {
+        if let Some(ms) = settings.last_attempt_timeout_ms {
             service = service.last_attempt_timeout(millis(ms));
         }
-        if self.has(PlantedBug::LongestRunIgnored) {
+        if self.has(PlantedBug::LastAttemptTimeoutIgnored) {
             service = service.last_attempt_timeout(FOR_EVER);
         }
         let journal = &self.handler.journal;

@@ -38,7 +38,7 @@ fn a_plan_that_was_saved_before_has_nothing_that_it_does_not_name() {
         let plan: Plan = serde_json::from_str(text).unwrap();
         let settings = &plan.settings;
         assert_eq!((settings.payload, settings.waiting), (PayloadChoice::Body, Waiting::OrderedOnly));
-        assert_eq!((settings.wait_up_to_ms, settings.longest_run_ms, settings.redelivery), (None, None, None));
+        assert_eq!((settings.wait_up_to_ms, settings.last_attempt_timeout_ms, settings.redelivery), (None, None, None));
         assert!(!settings.dead_letter_abandoned && !plan.kills());
         assert!(!settings.ignores && !settings.all_or_error && !settings.consecutive && !settings.envelopes);
         assert!(plan.records.iter().all(|record| record.blocks_ms == 0 && record.trace == 0));

@@ -102,8 +102,8 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
     }
 
     /// Returns whether the response is the same whatever the outcome of the record (B6).
-    pub(super) fn is_answer_fixed(&self, index: usize) -> bool {
-        self.first_reported.is_some_and(|reported| match self.terms.options.answer::<S>() {
+    pub(super) fn is_response_fixed(&self, index: usize) -> bool {
+        self.first_reported.is_some_and(|reported| match self.terms.options.reporting::<S>() {
             FailureReporting::EachRecord => false,
             FailureReporting::FirstFailure => reported < index,
             FailureReporting::AllOrNothing => true,
@@ -123,9 +123,11 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
         let policy = self.policy();
         let over = {
             let Self { lanes, records, .. } = self;
-            lanes.advance(index, |index| match records.follows_of(index) {
+            lanes.advance(index, |index| match records.as_duplicate(index) {
                 None => records.report(index).map(|report| report.reported),
-                Some(follows) => records.report(follows.leader).map(|leader| follows.report(leader, policy).reported),
+                Some(duplicate) => {
+                    records.report(duplicate.leader).map(|leader| duplicate.report(leader, policy).reported)
+                }
             })
         };
         for index in over {

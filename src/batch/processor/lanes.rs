@@ -14,8 +14,8 @@ pub(super) struct Lanes {
     /// The lane of each record. Empty if the source has no order.
     of: Vec<Option<usize>>,
     lanes: Vec<Lane>,
-    /// The lanes in which a record waits for this unordered record.
-    followers: HashMap<usize, Vec<usize>>,
+    /// The lanes in which a duplicate of this unordered record waits for it.
+    duplicates: HashMap<usize, Vec<usize>>,
     on_failure: OnFailure,
     /// The number of lanes that have not failed.
     standing: usize,
@@ -29,8 +29,8 @@ struct Lane {
     /// The records whose turn is not over, in order. Only the first may run.
     waiting: VecDeque<usize>,
     failed: bool,
-    /// Lanes in which a record waits for one of this lane with the same key.
-    followers: Vec<usize>,
+    /// The lanes in which a duplicate waits for a record of this lane.
+    duplicates: Vec<usize>,
 }
 
 impl Lanes {
@@ -58,7 +58,7 @@ impl Lanes {
         Self {
             of,
             lanes,
-            followers: HashMap::new(),
+            duplicates: HashMap::new(),
             on_failure,
             standing,
             any_unordered,
@@ -123,16 +123,16 @@ impl Lanes {
         !self.lanes.is_empty()
     }
 
-    /// Makes a record wait for the outcome of another one.
-    pub(super) fn wait_for(&mut self, follower: usize, leader: usize) {
-        let Some(behind) = self.lane(follower) else { return };
-        let followers = match self.lane(leader) {
+    /// Makes a duplicate wait for the outcome of its leader.
+    pub(super) fn wait_for(&mut self, duplicate: usize, leader: usize) {
+        let Some(behind) = self.lane(duplicate) else { return };
+        let duplicates = match self.lane(leader) {
             Some(ahead) if ahead == behind => return,
-            Some(ahead) => &mut self.lanes[ahead].followers,
-            None => self.followers.entry(leader).or_default(),
+            Some(ahead) => &mut self.lanes[ahead].duplicates,
+            None => self.duplicates.entry(leader).or_default(),
         };
-        if !followers.contains(&behind) {
-            followers.push(behind);
+        if !duplicates.contains(&behind) {
+            duplicates.push(behind);
         }
     }
 
@@ -165,7 +165,7 @@ impl Lanes {
         self.halted
     }
 
-    /// Returns whether a record of the same lane waits behind this one.
+    /// Returns whether another record waits behind this one in its lane.
     pub(super) fn has_followers(&self, index: usize) -> bool {
         self.lane(index).is_some_and(|lane| self.lanes[lane].waiting.iter().any(|waiting| *waiting > index))
     }
@@ -180,22 +180,22 @@ impl Lanes {
         self.lanes.len() == 1 && !self.any_unordered
     }
 
-    /// Advances lanes after `index` was decided or found to follow another record. `verdict` returns whether a record
+    /// Advances lanes after `index` was decided or found to be a duplicate. `verdict` returns whether a record
     /// failed, or `None` while it is undecided. Returns the records whose turn is over.
     pub(super) fn advance(&mut self, index: usize, verdict: impl Fn(usize) -> Option<bool>) -> Vec<usize> {
         let mut over = Vec::new();
-        // Followers of this record may now advance, even if its own lane cannot. Followers of others may if their lanes
-        // advanced.
+        // The lanes of its duplicates may now advance, even if its own cannot. Those of other duplicates may if the lane of
+        // their leader has advanced.
         let mut open = match self.lane(index) {
-            Some(lane) => [&[lane], &*self.lanes[lane].followers].concat(),
-            None if self.followers.is_empty() => Vec::new(),
-            None => self.followers.remove(&index).unwrap_or_default(),
+            Some(lane) => [&[lane], &*self.lanes[lane].duplicates].concat(),
+            None if self.duplicates.is_empty() => Vec::new(),
+            None => self.duplicates.remove(&index).unwrap_or_default(),
         };
         while let Some(lane) = open.pop() {
             let (before, had_failed) = (over.len(), self.lanes[lane].failed);
             self.lanes[lane].advance(&verdict, &mut over);
             if over.len() > before {
-                open.extend(&self.lanes[lane].followers);
+                open.extend(&self.lanes[lane].duplicates);
             }
             if self.lanes[lane].failed && !had_failed {
                 self.lane_failed();

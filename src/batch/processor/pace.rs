@@ -304,8 +304,9 @@ mod tests {
         assert_eq!([total(instant, 0, 225), total(instant, 1, 225)], [25, 0], "never more than 250 records");
     }
 
+    // Tests B12.
     #[test]
-    fn what_is_expected_to_be_fast_has_several_chunks_from_the_beginning() {
+    fn fast_handlers_have_several_chunks_from_the_beginning() {
         let total = |expected| {
             let pace = pace(Some(expected), AfterUnknown::Rerun);
             pace.budget(Standing { claiming: 75, ..Standing::default() }).total
@@ -313,6 +314,7 @@ mod tests {
         assert_eq!([total(MILLI), total(5 * MILLI)], [25, 0]);
     }
 
+    // Tests B12.
     #[test]
     fn under_refuse_and_probe_a_handler_that_may_block_claims_one_at_a_time() {
         for policy in [AfterUnknown::Refuse, AfterUnknown::Probe] {

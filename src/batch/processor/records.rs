@@ -3,7 +3,7 @@
 //! ```text
 //! incoming → decoded → claiming → ready → running → settling → decided → reported
 //!                ↑         ↓
-//!                └──── waiting              following → reported
+//!                └──── waiting              duplicate → reported
 //! ```
 
 use std::sync::Arc;
@@ -41,12 +41,12 @@ enum Life<R, T> {
     Running,
     /// Has run, and its end is being recorded.
     Settling,
-    /// Has the key of an earlier record, and shares its outcome.
-    Following(Follows),
+    /// Has the key of an earlier record, its leader, whose outcome decides.
+    Duplicate(Duplicate),
     /// Has an outcome, which becomes final at its turn.
     Decided(Decision),
-    /// Final. The decision about its key is kept for the records that follow it.
-    Reported(Option<Decision>, Option<Follows>, RecordReport),
+    /// Final. The decision about its key is kept for its duplicates.
+    Reported(Option<Decision>, Option<Duplicate>, RecordReport),
 }
 
 /// A decoded record.
@@ -75,9 +75,9 @@ pub(super) struct Operation {
     pub(super) fingerprint: Option<Fingerprint>,
 }
 
-/// A record's position behind an earlier one with the same key.
+/// A record with the key of an earlier one, its leader (B3).
 #[derive(Clone, Copy)]
-pub(super) struct Follows {
+pub(super) struct Duplicate {
     pub(super) leader: usize,
     /// Whether it has the same payload as the leader.
     pub(super) same_payload: bool,
@@ -145,10 +145,10 @@ impl<S: Source, T> Records<S, T> {
     }
 
     /// Marks it as having the key of an earlier record.
-    pub(super) fn follow(&mut self, index: usize, work: Work<T>, follows: Follows) {
+    pub(super) fn duplicate(&mut self, index: usize, work: Work<T>, duplicate: Duplicate) {
         let entry = &mut self.entries[index];
         entry.key = work.operation.map(|operation| operation.key);
-        entry.life = Life::Following(follows);
+        entry.life = Life::Duplicate(duplicate);
         drop_contained(work.payload);
     }
 
@@ -295,10 +295,10 @@ impl<S: Source, T> Records<S, T> {
         self.decision(index).map(|decision| decision.report)
     }
 
-    /// Returns the record whose key it has.
-    pub(super) fn follows_of(&self, index: usize) -> Option<Follows> {
+    /// Returns its leader, if it is a duplicate.
+    pub(super) fn as_duplicate(&self, index: usize) -> Option<Duplicate> {
         match self.entries[index].life {
-            Life::Following(follows) | Life::Reported(_, Some(follows), _) => Some(follows),
+            Life::Duplicate(duplicate) | Life::Reported(_, Some(duplicate), _) => Some(duplicate),
             _ => None,
         }
     }
@@ -309,7 +309,7 @@ impl<S: Source, T> Records<S, T> {
 
     /// Returns whether there is no decision about it.
     pub(super) fn is_undecided(&self, index: usize) -> bool {
-        !matches!(self.entries[index].life, Life::Following(_) | Life::Decided(_) | Life::Reported(..))
+        !matches!(self.entries[index].life, Life::Duplicate(_) | Life::Decided(_) | Life::Reported(..))
     }
 
     /// Returns its metadata, after opening it if necessary.
@@ -339,14 +339,14 @@ impl<S: Source, T> Records<S, T> {
 
     /// Makes the record final.
     pub(super) fn conclude(&mut self, index: usize, report: RecordReport) {
-        let follows = self.follows_of(index);
+        let duplicate = self.as_duplicate(index);
         let entry = &mut self.entries[index];
         entry.body = None;
         let decision = match std::mem::replace(&mut entry.life, Life::Opened) {
             Life::Decided(decision) => Some(decision),
             _ => None,
         };
-        entry.life = Life::Reported(decision, follows, report);
+        entry.life = Life::Reported(decision, duplicate, report);
     }
 
     /// Returns the reports, in the order of the event.

@@ -1,6 +1,6 @@
 //! Logs each record's outcome and reports it to the observer.
 
-use super::{batch::Batch, records::Follows};
+use super::{batch::Batch, records::Duplicate};
 use crate::{
     batch::{
         PermanentFailures,
@@ -11,11 +11,11 @@ use crate::{
     telemetry::event_at,
 };
 
-impl Follows {
-    /// Computes the report of a record from that of the earlier one with its key (B3).
+impl Duplicate {
+    /// Computes the report of a duplicate from that of its leader (B3).
     pub(super) fn report(self, leader: Report, policy: PermanentFailures) -> Report {
         if self.same_payload {
-            leader.of_follower()
+            leader.of_duplicate()
         } else {
             let mismatch = Report::new(Ok(OutcomeKind::Mismatch), policy);
             Report { difference: self.difference, ..mismatch.of_misuse(leader) }
@@ -33,11 +33,11 @@ impl<S: Source, T> Batch<'_, S, T> {
         if self.is_skipped(index) {
             return not_run(index);
         }
-        match self.records.follows_of(index) {
+        match self.records.as_duplicate(index) {
             // The key's outcome, even if the other record is itself blocked and cannot report it.
-            Some(follows) => {
-                let leader = self.records.report(follows.leader).unwrap_or_else(|| not_run(follows.leader));
-                follows.report(leader, self.policy())
+            Some(duplicate) => {
+                let leader = self.records.report(duplicate.leader).unwrap_or_else(|| not_run(duplicate.leader));
+                duplicate.report(leader, self.policy())
             }
             None => self.records.report(index).unwrap_or_else(|| not_run(index)),
         }
@@ -55,11 +55,11 @@ impl<S: Source, T> Batch<'_, S, T> {
         }
         let (report, is_skipped) = (self.report(index), self.is_skipped(index));
         let error = self.records.decision_mut(index).and_then(|decision| decision.error.take());
-        let follows = self.records.follows_of(index);
-        let decided_by = self.records.decision(follows.map_or(index, |follows| follows.leader));
+        let duplicate = self.records.as_duplicate(index);
+        let decided_by = self.records.decision(duplicate.map_or(index, |duplicate| duplicate.leader));
         let decided_by = decided_by.filter(|_| !is_skipped);
-        // A record with the same payload needs no DLQ message besides the leader's.
-        let same_payload = follows.is_none_or(|follows| follows.same_payload);
+        // A duplicate with the same payload needs no DLQ message besides the leader's.
+        let same_payload = duplicate.is_none_or(|duplicate| duplicate.same_payload);
         let report = RecordReport {
             index,
             key: self.records.key(index),
@@ -68,14 +68,14 @@ impl<S: Source, T> Batch<'_, S, T> {
             reported: report.reported,
             dead_lettered: same_payload && decided_by.is_some_and(|decision| decision.dead_lettered),
             error: error.filter(|_| !is_skipped),
-            // `held_until` refers to the claim of the leader if the record has its key.
+            // That of a duplicate refers to the claim of its leader.
             held_until: decided_by.and_then(|decision| decision.held_until),
             record: self.records.info(index),
         };
         self.tell(&report);
         if report.reported && self.first_reported.is_none_or(|first| index < first) {
             self.first_reported = Some(index);
-            self.needs_recheck |= self.terms.options.answer::<S>() != FailureReporting::EachRecord;
+            self.needs_recheck |= self.terms.options.reporting::<S>() != FailureReporting::EachRecord;
         }
         self.records.conclude(index, report);
     }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
-use super::whole::all_or_error;
+use super::whole::success_or_error;
 use crate::{
     batch::{
         envelope::unquoted,
@@ -170,7 +170,7 @@ impl Source for EventBridge {
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {
-        all_or_error(failed)
+        success_or_error(failed)
     }
 }
 

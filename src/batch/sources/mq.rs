@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, string::FromUtf8Error, sync::
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 
-use super::{encoding::base64, whole::all_or_error};
+use super::{encoding::base64, whole::success_or_error};
 use crate::{
     batch::{
         handler::Handler,
@@ -232,7 +232,7 @@ impl Source for Mq {
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {
-        all_or_error(failed)
+        success_or_error(failed)
     }
 }
 

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::whole::all_or_error;
+use super::whole::success_or_error;
 use crate::{
     batch::{
         envelope::Attribute,
@@ -116,7 +116,7 @@ impl Source for Sns {
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {
-        all_or_error(failed)
+        success_or_error(failed)
     }
 }
 

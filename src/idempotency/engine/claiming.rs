@@ -128,8 +128,8 @@ impl Engine {
         let left = || window.stop.since(self.clock.now());
         let mut answers = self.within(left(), "claim", requests.len(), self.store.claim(requests)).await;
         let mut backoff = Backoff::default();
-        // A claim that was in doubt once may have been applied, whatever the last error.
-        let mut doubtful: Vec<bool> = answers.iter().map(is_doubtful).collect();
+        // A claim that was unanswered once may have been applied, whatever the last error.
+        let mut unanswered: Vec<bool> = answers.iter().map(is_unanswered).collect();
         for _ in 1..CLAIM_ATTEMPTS {
             let may_work = |i: &usize| answers[*i].as_ref().is_err_and(Error::retry_helps);
             let open: Vec<usize> = (0..answers.len()).filter(may_work).collect();
@@ -143,13 +143,13 @@ impl Engine {
                 open.iter().map(|&i| ClaimRequest { lease, ..requests[i].clone() }).collect();
             let given = self.within(left(), "claim", again.len(), self.store.claim(&again)).await;
             for (i, answer) in open.into_iter().zip(given) {
-                doubtful[i] |= is_doubtful(&answer);
+                unanswered[i] |= is_unanswered(&answer);
                 answers[i] = answer;
             }
         }
-        let unanswered = requests.iter().zip(&answers).zip(doubtful);
-        let unanswered = unanswered.filter(|((_, answer), doubtful)| *doubtful && may_stand(answer));
-        withdrawal.doubtful.extend(unanswered.map(|((request, _), _)| request.clone()));
+        let withdrawn = requests.iter().zip(&answers).zip(unanswered);
+        let withdrawn = withdrawn.filter(|((_, answer), unanswered)| *unanswered && may_stand(answer));
+        withdrawal.unanswered.extend(withdrawn.map(|((request, _), _)| request.clone()));
         answers
     }
 
@@ -157,23 +157,23 @@ impl Engine {
     /// there is time. Otherwise it is given up after [`RELEASE_FOR`], and the claim ends with its lease.
     pub(crate) async fn withdraw(&self, withdrawal: Withdrawal, window: Window) {
         // Run concurrently, because there may be little time.
-        join(self.withdraw_doubtful(withdrawal.doubtful, window), self.release(withdrawal.late)).await;
+        join(self.withdraw_unanswered(withdrawal.unanswered, window), self.release(withdrawal.late)).await;
     }
 
-    async fn withdraw_doubtful(&self, doubtful: Vec<ClaimRequest>, window: Window) {
+    async fn withdraw_unanswered(&self, unanswered: Vec<ClaimRequest>, window: Window) {
         let until = match self.settings.after_unknown {
             AfterUnknown::Rerun => window.settle_by.min(self.clock.now().after(RELEASE_FOR)),
             AfterUnknown::Refuse | AfterUnknown::Probe => window.settle_by,
         };
-        let doubtful: Vec<_> = doubtful.into_iter().map(|request| (request, until)).collect();
+        let unanswered: Vec<_> = unanswered.into_iter().map(|request| (request, until)).collect();
         let window = window.settling_until(until);
         // A release may take all of the time, so the reads of other claims continue concurrently.
-        stream::unfold((doubtful, None, Backoff::default()), async |(doubtful, pause, mut backoff)| {
-            let last = doubtful.iter().map(|(_, until)| *until).max()?;
+        stream::unfold((unanswered, None, Backoff::default()), async |(unanswered, pause, mut backoff)| {
+            let last = unanswered.iter().map(|(_, until)| *until).max()?;
             if let Some(pause) = pause {
                 sleep(pause).await;
             }
-            let (applied, again) = self.find_applied(doubtful, window, last).await;
+            let (applied, again) = self.find_applied(unanswered, window, last).await;
             let pause = backoff.next();
             let resumes = self.clock.now().after(pause);
             let again = again.into_iter().filter(|(_, until)| resumes < *until).collect();
@@ -183,20 +183,20 @@ impl Engine {
         .await;
     }
 
-    /// Reads the records of claims in doubt. Each comes with the time at which it is given up, and `last` is the latest
+    /// Reads the records of unanswered claims. Each comes with the time at which it is given up, and `last` is the latest
     /// of these times. Returns the claims that were applied, and the claims to read again.
     async fn find_applied(
         &self,
-        doubtful: Vec<(ClaimRequest, Timestamp)>,
+        unanswered: Vec<(ClaimRequest, Timestamp)>,
         window: Window,
         last: Timestamp,
     ) -> (Vec<Claim>, Vec<(ClaimRequest, Timestamp)>) {
-        let keys: Vec<KeyHash> = doubtful.iter().map(|(request, _)| request.key).collect();
+        let keys: Vec<KeyHash> = unanswered.iter().map(|(request, _)| request.key).collect();
         // A claim that a read has found takes a call to release.
         let time = last.since(self.clock.now()) / 2;
         let found = self.within(time, "read", keys.len(), self.store.read(&keys, ResultData::Omit)).await;
         let (mut ours, mut again) = (Vec::new(), Vec::new());
-        for ((request, until), record) in doubtful.into_iter().zip(found) {
+        for ((request, until), record) in unanswered.into_iter().zip(found) {
             match record {
                 Ok(record) => ours.extend(record.and_then(|record| applied(&request, &record, window))),
                 Err(error) if error.may_pass() => {
@@ -214,14 +214,14 @@ impl Engine {
 /// granted too late.
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawal {
-    doubtful: Vec<ClaimRequest>,
+    unanswered: Vec<ClaimRequest>,
     late: Vec<Claim>,
 }
 
 #[cfg(any(feature = "batch", feature = "http"))]
 impl Withdrawal {
     pub(crate) fn is_empty(&self) -> bool {
-        self.doubtful.is_empty() && self.late.is_empty()
+        self.unanswered.is_empty() && self.late.is_empty()
     }
 }
 
@@ -245,11 +245,11 @@ pub(super) fn warn_of_merged_doubt(request: &ClaimRequest, grant: &Grant) {
 }
 
 /// Returns whether a claim may have been applied although an error was returned.
-fn is_doubtful(answer: &Result<Claimed, Error>) -> bool {
+fn is_unanswered(answer: &Result<Claimed, Error>) -> bool {
     answer.as_ref().is_err_and(|error| error.retry_helps() || error.status() == ErrorStatus::Ambiguous)
 }
 
-/// Returns whether a claim in doubt may be held, or may still be applied. A key may be in progress because of the
+/// Returns whether an unanswered claim may be held, or may still be applied. A key may be in progress because of the
 /// claim's own first request, if a later one has met its lock or its transaction.
 fn may_stand(answer: &Result<Claimed, Error>) -> bool {
     matches!(answer, Err(_) | Ok(Claimed::Refused(Refusal::InProgress { .. })))

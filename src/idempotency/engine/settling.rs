@@ -172,11 +172,12 @@ impl Engine {
                 Err(Box::new(unsettled))
             }
             Err(error) if error.kind() == ErrorKind::Request && !error.is_retryable() && has_data(&settlement) => {
-                tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the store does not take the result, so it is not kept; the operation stays done");
+                tracing::error!(target: "lambda_once", key = %claim.key(), %error, "the store rejects the result, so it is dropped; the operation remains completed");
                 Err(Box::new(unsettled(claim, without_data(settlement), end, None)))
             }
             Err(error) => Ok(unrecorded(claim, &settlement, end, &error)),
-            // A run that is not recorded decides nothing, including its failure. A release may be lost.
+            // A run that is not recorded decides nothing, including its failure. A release that finds its lease lost
+            // changes nothing, and the run keeps its outcome.
             Ok(Settled::LeaseLost { current }) if !settlement.is_release() => {
                 self.lose(&claim, current, &mut end);
                 Ok(End { claim: Some(claim), ..end })
@@ -194,13 +195,13 @@ impl Engine {
         if rules::check_version(&record, "settle").is_err() {
             return;
         }
-        let is_ours = !matches!((record.fingerprint, claim.granted().fingerprint), (Some(theirs), Some(ours)) if ours.differs_from(&theirs));
+        let same_payload = !matches!((record.fingerprint, claim.granted().fingerprint), (Some(theirs), Some(ours)) if ours.differs_from(&theirs));
         match record.status {
-            Status::InProgress if is_ours => end.held_until = record.lease_until,
-            Status::Completed if is_ours => {
+            Status::InProgress if same_payload => end.held_until = record.lease_until,
+            Status::Completed if same_payload => {
                 end.conclusion = Conclusion::Overtaken(Box::new(Refusal::Completed(record)))
             }
-            Status::Failed if is_ours => end.conclusion = Conclusion::Overtaken(Box::new(Refusal::Failed(record))),
+            Status::Failed if same_payload => end.conclusion = Conclusion::Overtaken(Box::new(Refusal::Failed(record))),
             // The key belongs to a different payload now.
             _ => {}
         }

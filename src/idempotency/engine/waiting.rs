@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_first_counts_though_nobody_looked_meanwhile() {
+    fn the_earlier_time_counts_if_the_wait_is_checked_late() {
         assert_eq!(wait(28).step(at(40)), WaitStep::Claim, "free before the wait was over");
         assert_eq!(wait(29).step(at(40)), WaitStep::GiveUp, "not before that");
         assert_eq!(wait(35).step(at(40)), WaitStep::GiveUp);

@@ -5,7 +5,7 @@ use crate::{order::Order, store::FinalStatus};
 
 /// Operations older than one that may have taken effect wait, both before and after the next claim of the entity.
 // Tests G2.
-pub async fn what_is_older_than_an_operation_in_doubt_waits(subject: &Subject) {
+pub async fn operations_older_than_one_in_doubt_wait(subject: &Subject) {
     if !subject.orders() {
         return;
     }

@@ -99,7 +99,7 @@ macro_rules! conformance_tests {
             only_a_completion_supersedes,
             a_late_completion_lowers_nothing,
             a_late_settle_frees_nothing,
-            what_is_older_than_an_operation_in_doubt_waits,
+            operations_older_than_one_in_doubt_wait,
             doubt_ends_with_its_operation_or_a_newer_one,
             no_release_ends_doubt,
             a_superseded_operation_is_not_taken_over,

@@ -268,7 +268,7 @@ pub async fn a_renewal_keeps_the_entity(subject: &Subject) {
     subject.granted(&ClaimRequest { skew_margin: Duration::ZERO, ..entity.claim(6_u64) }).await;
     match subject.settle(&holder, renew).await {
         Settled::LeaseLost { current: Some(record) } if record.status == Status::InProgress => {}
-        settled => broken("G2: a claim that has lost its entity is not renewed", "LeaseLost { INPROGRESS }", settled),
+        settled => broken("G3: a claim that has lost its entity is not renewed", "LeaseLost { INPROGRESS }", settled),
     }
 }
 
@@ -301,6 +301,7 @@ pub async fn a_mark_lives_as_long_as_its_outcomes(subject: &Subject) {
 }
 
 /// A batch may contain ordered operations and others, of one entity and of several: the first of an entity is granted.
+// Tests G2.
 pub async fn a_batch_holds_operations_of_several_entities(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -310,7 +311,7 @@ pub async fn a_batch_holds_operations_of_several_entities(subject: &Subject) {
     let batch = [new_claim(), one.claim(4_u64), one.claim(6_u64), other.claim(1_u64), one.claim(7_u64), new_claim()];
     let answers = subject.store.claim(&batch).await;
     let granted = answers.iter().map(|answer| matches!(answer, Ok(Claimed::Granted(_)))).collect::<Vec<_>>();
-    let rule = "G2: of a batch, the first claim on each entity is granted unless it is superseded, and others are";
+    let rule = "G2: of a batch, the first claim on each entity that is not superseded is granted, and so is each claim without an order";
     expect(rule, granted, vec![true, false, true, true, false, true]);
     let granted = [&batch[0], &batch[2], &batch[3], &batch[5]];
     let settles: Vec<_> = granted.map(|claim| settle_request(claim, complete("1"))).into();

@@ -69,7 +69,7 @@ impl Schema {
                 ErrorStatus::Temporary,
                 operation,
                 format!(
-                    "the record's attribute `{attribute}` holds what this version does not know; finish the deployment"
+                    "the record's attribute `{attribute}` has contents that this version does not know; finish the deployment"
                 ),
             )
         };

@@ -39,7 +39,7 @@ impl Schema {
     /// [`ErrorKind::Format`], temporary, if an attribute has a value that is unknown to this version.
     pub(super) fn mark(&self, entity: &Entity, item: &Item, operation: &'static str) -> Result<Mark, Error> {
         self.known_mark(entity, item).ok_or_else(|| {
-            let message = "the mark of an entity holds what this version does not know; finish the deployment";
+            let message = "the mark of an entity has contents that this version does not know; finish the deployment";
             Error::new(ErrorKind::Format, ErrorStatus::Temporary, operation, message)
         })
     }

@@ -251,7 +251,7 @@ impl Schema {
         if let Some(powertools) = &self.powertools {
             let stored = powertools.data(data, self.max_result_bytes());
             if stored.is_none() {
-                tracing::error!(target: "lambda_once", "DynamoDB has no value for the result, or no room for it, so it is not kept; the operation stays done");
+                tracing::error!(target: "lambda_once", "DynamoDB has no value for the result, or no room for it, so it is dropped; the operation remains completed");
             }
             return stored;
         }

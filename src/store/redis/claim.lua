@@ -1,11 +1,11 @@
 -- Claims one key by the rules of the protocol. KEYS[1]: the record. Times are in ms, `expiration` is in s.
--- For ordered operations mark.lua stands before this text; it adds KEYS[2] and two arguments. With an index for lists, index.lua
+-- For ordered operations mark.lua precedes this text; it adds KEYS[2] and two arguments. With an index for lists, index.lua
 -- adds the last of KEYS.
 -- ARGV: 1 owner  2 fingerprint or ''  3 the terms, divided by spaces: lease, skew margin, time to live (max(retention,
 --       lease + margin + 1)), whether it may take over (1|0), version of the format, newest known version, whether a refusal
 --       has the data of the result (1|0), now (nothing for the server's clock)  4 operation  5 label or ''
 -- Granted: lease_until if there was no record, else 'lease_until attempt prior_status'; both are quicker to parse than an
--- array. ' merged' follows where mark.claim says so. Refused: {now, the record's fields} and, of an ordered operation, the mark's fields, explained by the client.
+-- array. ' merged' is appended if mark.claim returns true. Refused: {now, the record's fields} and, of an ordered operation, the mark's fields, explained by the client.
 -- Older servers compile this script and not the one that settles: work would run, and its outcome never be recorded.
 if not redis.REDIS_VERSION_NUM then return redis.error_reply('UNSUPPORTED use Redis 7.0, Valkey 7.2, or later') end
 -- Whether two fingerprints are of different payloads: they have the same version ('v2:' before the hashes, nothing for 1), and
@@ -51,7 +51,7 @@ if index then index.claim(key, expiration, now) end
 -- HSET comes first because a server without free memory refuses it. After a first write that needs no memory it would let it pass.
 local set = {'status', 'INPROGRESS', 'owner', owner, 'attempt', attempt, 'prior_status', prior,
   'in_progress_expiration', ends, 'expiration', expiration, 'v', version, 'operation', ARGV[4], 'claimed_at', now}
--- What the claim does not say, and what an earlier one has left. What another version has written stays.
+-- Fields that the claim lacks, or that an earlier claim left. Fields of other versions stay.
 local unset = {'data', 'deflated', 'encoded', 'result_dropped', 'superseded', 'settled_at'}
 sort_out({'validation', 'label', 'sequence'}, {validation = fingerprint, label = label, sequence = mark and mark.sequence}, set, unset)
 redis.call('HSET', key, unpack(set))

@@ -21,12 +21,12 @@ do
     mark.version = fields.v
   end
 
-  -- Whether a version has written the mark that this one does not know.
+  -- Whether the mark has a newer version.
   function mark.is_newer() return (number(fields.v or '0') or math.huge) > NEWEST_KNOWN_VERSION end
 
   local function is_sequence(text) return text and #text == 64 and number(text) end
 
-  -- Whether another version has written what this one cannot read. The client explains it.
+  -- Whether the mark has contents that this version cannot read. The client explains it.
   local function is_unknown()
     local is_known = not mark.is_newer() and number(fields.expiration) and (not fields.newest or is_sequence(fields.newest))
       and (not fields.owner or is_sequence(fields.sequence) and number(fields.in_progress_expiration) and fields.holder)

@@ -42,6 +42,7 @@ async fn a_handler_that_blocks_begins_if_another_like_the_longest_still_fits() {
     assert_eq!(world.clock.now(), START.after(millis(1_800)));
 }
 
+// Tests B5.
 #[tokio::test(start_paused = true)]
 async fn an_expected_duration_is_checked_at_the_first_poll_too() {
     let world = World::over_a_network();

@@ -30,8 +30,8 @@ fn group<const N: usize>(bodies: [Value; N]) -> SqsEvent {
     fifo(bodies.map(|body| ("a", body)))
 }
 
-/// Delivers an event on its last receive, with a minute left and this `longest_run`, and returns the world and the DLQ
-/// messages.
+/// Delivers an event on its last receive, with a minute left and this `last_attempt_timeout`, and returns the world
+/// and the DLQ messages.
 async fn last(
     last_attempt_timeout: Option<Duration>,
     event: SqsEvent,
@@ -52,7 +52,7 @@ fn ended(world: &World, run: usize) -> Duration {
 
 // Tests B11.
 #[tokio::test(start_paused = true)]
-async fn a_hung_head_is_cut_off_after_the_longest_run_and_the_rest_run_in_order() {
+async fn a_hung_head_is_cut_off_after_its_timeout_and_the_rest_run_in_order() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         let (world, letters) = (World::with(|builder| builder.after_unknown(policy)), Letters::new());
         let service = world.service().dead_letters(letters.clone()).max_receive_count(RECEIVES);
@@ -77,6 +77,7 @@ async fn the_letter_of_a_head_that_was_cut_off_says_so() {
     assert_eq!(sent, [("m0".to_owned(), Ok(CUT_OFF), "cancelled")]);
 }
 
+// Tests B11.
 #[tokio::test(start_paused = true)]
 async fn by_default_a_head_is_cut_off_after_half_of_the_time_left_to_it() {
     let event = group([work("A", "succeed", 10_000), work("B", "hang", 0), order("C")]);
@@ -98,7 +99,7 @@ async fn one_after_the_other_that_hangs_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn groups_have_their_longest_runs_side_by_side() {
+async fn the_timeouts_of_several_groups_run_side_by_side() {
     let bodies = [("a", work("A", "hang", 0)), ("b", work("B", "hang", 0)), ("a", order("C")), ("b", order("D"))];
     let (world, letters, processed) = last(Some(seconds(5)), fifo(bodies)).await;
     assert!(reported(&processed).is_empty());
@@ -107,7 +108,7 @@ async fn groups_have_their_longest_runs_side_by_side() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_returns_within_the_longest_run_has_its_own_outcome() {
+async fn a_head_that_returns_within_its_timeout_has_its_own_outcome() {
     let event = group([work("A", "succeed", 4_900), order("B")]);
     let (world, letters, processed) = last(Some(seconds(5)), event).await;
     assert_eq!(processed.outcomes(), [Ok(OutcomeKind::Executed); 2]);
@@ -177,6 +178,7 @@ fn refusing() -> World {
     World::with(|builder| builder.after_unknown(AfterUnknown::Refuse))
 }
 
+// Tests B11.
 #[tokio::test(start_paused = true)]
 async fn an_abandoned_head_is_dead_lettered_on_its_last_receive_and_others_run() {
     let (world, letters) = (refusing(), Letters::new());

@@ -136,7 +136,7 @@ async fn a_key_without_a_known_lease_is_not_waited_for_beyond_the_stop_point() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_longest_run_of_no_time_is_refused() {
+async fn a_last_attempt_timeout_of_no_time_is_refused() {
     for none in [Duration::ZERO, Duration::from_micros(999)] {
         let error = World::new().service().last_attempt_timeout(none).validate().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);

@@ -46,12 +46,12 @@ const HELD: [Result<OutcomeKind, lambda_once::ErrorKind>; 4] =
     [Ok(OutcomeKind::InProgress), Ok(OutcomeKind::Executed), Ok(OutcomeKind::Skipped), Ok(OutcomeKind::Executed)];
 
 #[tokio::test(start_paused = true)]
-async fn a_group_held_for_long_delays_the_response_by_twenty_seconds_at_most() {
+async fn a_group_held_for_long_delays_the_response_by_twenty_seconds() {
     let world = World::new();
     hold(&world, "H", seconds(800));
     let (outcomes, took) = beside_a_held_group(&world, None).await;
     assert_eq!(outcomes, HELD);
-    assert!(took <= CAP + SLACK, "{took:?}");
+    assert!((CAP..=CAP + SLACK).contains(&took), "{took:?}");
 }
 
 // Tests B6.
@@ -62,7 +62,7 @@ async fn how_long_a_record_waits_is_a_setting() {
         hold(&world, "H", seconds(800));
         let (outcomes, took) = beside_a_held_group(&world, Some(time)).await;
         assert_eq!(outcomes, HELD);
-        assert!(took <= time + SLACK, "{took:?}");
+        assert!((time..=time + SLACK).contains(&took), "{took:?}");
     }
 }
 

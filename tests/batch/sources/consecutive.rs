@@ -111,7 +111,7 @@ async fn a_failure_blocks_only_what_is_behind_it_in_the_call_and_in_the_shard() 
 }
 
 #[tokio::test]
-async fn what_a_handler_says_it_has_done_behind_a_failure_is_replayed() {
+async fn records_done_behind_a_failure_are_replayed() {
     let ledger = Ledger { goes_on: true, ..Ledger::failing(&[(1, false)]) };
     let [first, second] = twice(ledger.handler(10), 4).await;
     assert_eq!(first.outcomes(), [DONE, TRANSIENT, SKIPPED, SKIPPED]);

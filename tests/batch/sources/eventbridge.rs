@@ -43,6 +43,7 @@ async fn an_event_that_is_done_is_a_success_and_is_replayed_by_its_id() {
     assert_eq!(world.status_in("eventbridge", "e-1").await, Some(Status::Completed));
 }
 
+// Tests B9.
 #[tokio::test(start_paused = true)]
 async fn a_failed_event_fails_the_invocation_and_lambdas_retry_runs_it_again() {
     let world = World::new();

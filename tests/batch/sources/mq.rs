@@ -103,7 +103,7 @@ async fn a_failed_message_fails_the_invocation_and_the_next_replays_the_rest() {
         assert!(error.is_retryable());
         assert_eq!(
             error.to_string(),
-            "answer (batch): 1 of the event's records failed, and its source takes no partial answer"
+            "answer (batch): 1 of the event's records failed, and its source supports no partial response"
         );
         assert_eq!(world.journal.keys(), ["1", "2", "3"], "{act}");
         assert_eq!(world.answer(&service, &event).await, "null");

@@ -55,6 +55,7 @@ async fn a_message_that_is_done_is_a_success_and_is_replayed_by_its_id() {
     assert_eq!(world.store.calls()[..3], [(Call::Claim, 1), (Call::Settle, 1), (Call::Claim, 1)]);
 }
 
+// Tests B9.
 #[tokio::test(start_paused = true)]
 async fn a_failed_message_fails_the_invocation_and_lambdas_retry_reruns_it() {
     let world = World::new();

@@ -29,7 +29,7 @@ async fn never_more_handlers_run_at_once_than_allowed_and_that_many_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_handlers_run_at_once_unless_said_otherwise() {
+async fn ten_handlers_run_at_once_by_default() {
     let world = World::new();
     world.deliver(orders(30, "succeed", 50)).await;
     assert_eq!(world.journal.most_at_once(), 10);

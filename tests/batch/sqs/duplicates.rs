@@ -1,15 +1,19 @@
 //! Repeated keys in a batch.
 
-use lambda_once::{Key, MissingKey, Payload, PermanentFailures, record::Status};
+use lambda_once::{Key, MissingKey, OutcomeKind, Payload, PermanentFailures, record::Status};
 use serde_json::json;
 
-use crate::world::{World, event, ids, message, order, orders, work};
+use crate::world::{World, batch, event, ids, message, order, orders, reported, work};
 
 // Tests B3.
 #[tokio::test(start_paused = true)]
 async fn the_earliest_runs_and_the_others_are_acknowledged_with_it() {
     let world = World::new();
-    assert!(world.deliver([order("A"), order("B"), order("A"), order("A")]).await.is_empty());
+    let event = batch([order("A"), order("B"), order("A"), order("A")]);
+    let processed = world.process(&world.service(), event).await;
+    assert_eq!(reported(&processed), ids(0..0));
+    let (executed, replayed) = (Ok(OutcomeKind::Executed), Ok(OutcomeKind::Replayed));
+    assert_eq!(processed.outcomes(), [executed, executed, replayed, replayed]);
     assert_eq!(world.journal.keys(), ["A", "B"]);
 }
 
@@ -36,8 +40,11 @@ async fn the_others_of_one_that_failed_for_good_follow_the_same_policy() {
 #[tokio::test(start_paused = true)]
 async fn a_later_one_with_another_payload_is_a_mismatch() {
     let world = World::new();
-    let bodies = [order("A"), work("A", "succeed", 1), order("A")];
-    assert_eq!(world.deliver(bodies).await, ["m1"]);
+    let event = batch([order("A"), work("A", "succeed", 1), order("A")]);
+    let processed = world.process(&world.service(), event).await;
+    assert_eq!(reported(&processed), ["m1"]);
+    let expected = [OutcomeKind::Executed, OutcomeKind::Mismatch, OutcomeKind::Replayed];
+    assert_eq!(processed.outcomes(), expected.map(Ok));
     assert_eq!(world.journal.keys(), ["A"]);
 }
 
@@ -124,7 +131,7 @@ async fn a_duplicate_in_a_later_chunk_gets_the_verdict_of_the_earliest() {
 async fn the_others_of_one_that_was_not_started_are_reported_with_it() {
     let world = World::new();
     let service = world.service().concurrency(1);
-    let event = crate::world::batch([work("A", "succeed", 300), order("B"), order("B")]);
+    let event = batch([work("A", "succeed", 300), order("B"), order("B")]);
     let reported = crate::world::invoke(&service, event, world.left(crate::world::seconds(1))).await.unwrap();
     assert_eq!(reported, ["m1", "m2"]);
 }

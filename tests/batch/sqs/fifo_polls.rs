@@ -85,7 +85,7 @@ async fn a_lease_that_is_renewed_for_too_long_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_is_waited_for_is_looked_at_by_one_call_and_seldom() {
+async fn all_waiting_records_share_few_polls() {
     let world = World::new();
     for key in ["A", "B", "C"] {
         world.put(key, Status::InProgress, "");

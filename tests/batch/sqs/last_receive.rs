@@ -219,6 +219,7 @@ async fn a_failure_to_dead_letter_on_the_last_delivery_logs_a_warning() {
     assert_eq!(warned(&world, &service, group("transient")).await, expected);
 }
 
+// Tests B11.
 #[tokio::test(start_paused = true)]
 async fn a_head_that_cannot_be_decoded_on_its_last_delivery_takes_none_along() {
     let burn = || std::panic::resume_unwind(Box::new("the shop is on fire"));
@@ -231,8 +232,8 @@ async fn a_head_that_cannot_be_decoded_on_its_last_delivery_takes_none_along() {
         _ => Ok(()),
     };
     for act in ["panic", "transient", "unknown"] {
-        for at in ["the decoder", "the key", "what is ignored"] {
-            if at == "what is ignored" && act != "panic" {
+        for at in ["the decoder", "the key", "the predicate"] {
+            if at == "the predicate" && act != "panic" {
                 continue;
             }
             for deliveries in [DELIVERIES, DELIVERIES + 1] {
@@ -260,7 +261,7 @@ async fn a_head_that_cannot_be_decoded_on_its_last_delivery_takes_none_along() {
                 };
                 let service = world.once.batch(Sqs, key, decoder, handler).dead_letters(letters.clone());
                 let service = service.max_receive_count(deliveries).ignore(move |delivery| {
-                    if at == "what is ignored" {
+                    if at == "the predicate" {
                         let _ = decode(&act_of(delivery.body()));
                     }
                     false

@@ -49,7 +49,7 @@ async fn a_corrected_message_is_not_lost_to_a_run_that_fails_for_now() {
     }
 }
 
-/// The first record of the batch has recorded the payload, or has it.
+/// The differing payload is on record, or is that of an earlier record of the batch.
 #[tokio::test(start_paused = true)]
 async fn a_report_and_its_event_name_what_differs() {
     let world = World::new();
@@ -72,7 +72,7 @@ async fn a_report_and_its_event_name_what_differs() {
 
 // Tests B6, B7.
 #[tokio::test(start_paused = true)]
-async fn a_mismatch_with_a_running_claim_has_its_end_and_costs_one_call() {
+async fn a_mismatch_with_a_running_claim_reports_when_that_lapses_in_one_call() {
     let world = World::new();
     world.put("A", Status::InProgress, "");
     correct(&world).await;

@@ -140,6 +140,7 @@ async fn a_late_permanent_failure_gives_way_to_the_successors_result() {
     assert_outcome!(late, Ok(Outcome::Replayed(1)));
 }
 
+// Tests S8.
 #[tokio::test(start_paused = true)]
 async fn a_successors_outcome_that_has_expired_decides_nothing() {
     for status in [Status::Completed, Status::Failed] {
@@ -157,4 +158,18 @@ async fn a_successors_outcome_that_has_expired_decides_nothing() {
         };
         assert_outcome!(world.run_late(expired, Ok(99)).await, Ok(Outcome::LeaseLost));
     }
+}
+
+/// A late copy of the claim took over from another claim, which a release must not erase.
+// Tests S8, S9.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_finds_its_lease_lost_keeps_the_outcome_of_its_run() {
+    let world = World::new();
+    let run = world.once.operation(CHARGE, KEY).run(|| async {
+        world.alter(|record| record.prior_status = Some(Status::InProgress)).await;
+        Err::<u32, _>(Failure::transient("declined for now"))
+    });
+    assert_outcome!(run.await, Ok(Outcome::Failed(_)));
+    let record = world.record().await.unwrap();
+    assert_eq!((record.status, record.prior_status), (Status::InProgress, Some(Status::InProgress)));
 }

@@ -56,7 +56,7 @@ impl Evidence<'_> {
             let is_first = self.runs(invocation, run.place)[0].began == run.began;
             ensure!(!is_first || expected <= stop, Bounds, "{run:?} could not be expected to end in time");
             if let Some(limits) = self.last_attempt_timeout(invocation, run) {
-                self.check_longest_run(invocation, run, (end, ended.at), limits)?;
+                self.check_last_attempt(invocation, run, (end, ended.at), limits)?;
             }
         }
         let late = journal.blocked.iter().filter(|blocked| blocked.until > stop).map(|blocked| blocked.until).max();
@@ -68,7 +68,7 @@ impl Evidence<'_> {
     }
 
     /// Checks that a record with others behind it runs as long as it may on its last delivery, and no longer.
-    fn check_longest_run(
+    fn check_last_attempt(
         &self,
         invocation: &Invocation,
         run: &Run,
@@ -98,7 +98,7 @@ impl Evidence<'_> {
             && run.together == 1
             && self.runs(invocation, run.place).len() == 1;
         let half = |until: Timestamp| until.since(run.began.at) / 2;
-        let (least, most) = match settings.longest_run_ms {
+        let (least, most) = match settings.last_attempt_timeout_ms {
             Some(ms) => (millis(ms), millis(ms)),
             None => (half(invocation.stop()), half(invocation.deadline())),
         };

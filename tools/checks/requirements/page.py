@@ -21,8 +21,8 @@ DRAFT_HEAD = """\
 ## The draft
 
 The header is that of `draft-ietf-httpapi-idempotency-key-header-07`, which expired in April 2026 without a successor. An id contains
-the section, and *advice* is a recommendation without a key word. Not in the draft: `Idempotency-Replayed`,
-`Idempotency-Unprotected`, `Original-Request`, and of a problem `code`, `retryable`, `retry_after_ms` and `differs`.
+the section, and *advice* is a recommendation without a key word. The draft lacks the headers `Idempotency-Replayed`,
+`Idempotency-Unprotected` and `Original-Request`, and the problem members `code`, `retryable`, `retry_after_ms` and `differs`.
 """
 EXEMPT_HEAD = """\
 The draft's other requirements do not concern the layer:
@@ -67,7 +67,10 @@ def page(rules, annotated):
          sum(count[name] for name in [*promise.rules, *promise.planted]) or ""]
         for promise in PROMISES
     ]
-    decided = [[links([rule.id]), rule.text, code(rule.code), tested(rule.id), count[rule.id] or ""] for rule in rules]
+    decided = [
+        [f'<a id="t-{rule.id}"></a>{links([rule.id])}', rule.text, code(rule.code), tested(rule.id), count[rule.id] or ""]
+        for rule in rules
+    ]
     return "\n".join([
         HEAD,
         DRAFT_HEAD,

@@ -9,7 +9,10 @@ from tools.lib.common import ROOT
 from tools.tests.planted import PLANTS
 
 BATCHES = ROOT / "tests" / "property" / "planted_bugs.rs"
-PLANTED = re.compile(r'^ +\(?"(B\d+)",', re.MULTILINE)
+PLANTED = re.compile(r'^ +\(?"([A-Z]\d+)",', re.MULTILINE)
+# The link to the tests below a heading, and the function that decides a sentence, in parentheses.
+TESTS = re.compile(r"^\[Tests\]\(.*\)$", re.MULTILINE)
+DECIDED_IN = re.compile(r"\s*\([^()]*`[\w/-]+\.(?:rs|lua|sql)`[^()]*\)")
 
 
 class Rule(NamedTuple):
@@ -26,8 +29,8 @@ def plain(text):
 
 
 def sentence(text):
-    """Returns the first sentence of a text, without its full stop."""
-    return re.split(r"\.(?:\s|$)", plain(text).strip(), maxsplit=1)[0]
+    """Returns the first sentence of a text in one line, without its full stop."""
+    return " ".join(re.split(r"\.(?:\s|$)", plain(text).strip(), maxsplit=1)[0].split())
 
 
 def places(text):
@@ -48,8 +51,11 @@ def rules():
         condition = f"{plain(cells[1])} → " if len(cells) == 4 else ""
         found.append((row.start(), Rule(row[1], condition + sentence(cells[-2]), places(cells[-1]))))
     for section in SECTION.finditer(text):
-        heading = section[0].split("\n", 1)[0].rpartition(": ")[2]
-        found.append((section.start(), Rule(section[1], heading, places(section[0]))))
+        heading, body = section[0].split("\n", 1)
+        title = heading.rpartition(": ")[2]
+        first = sentence(DECIDED_IN.sub("", TESTS.sub("", body)).strip().removeprefix("1. "))
+        text = f"{title[0].upper()}{title[1:]}. {first}"
+        found.append((section.start(), Rule(section[1], text, places(section[0]))))
     return [rule for _, rule in sorted(found, key=lambda pair: pair[0])]
 
 

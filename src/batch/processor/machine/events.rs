@@ -6,7 +6,7 @@ use super::{Batch, Machine};
 use crate::{
     batch::{
         processor::{
-            records::{Decoded, Follows, NoWork, Operation},
+            records::{Decoded, Duplicate, NoWork, Operation},
             steps::{Event, OfEach},
         },
         report::outcome_of,
@@ -23,7 +23,8 @@ use crate::{
 };
 
 impl<S: Source, T> Machine<'_, S, T> {
-    /// Takes the result of decoding a record and finding its key.
+    /// Takes the result of decoding a record and finding its key. The first record with a key leads, and is the only one
+    /// that is claimed or decided (B3).
     pub(in crate::batch::processor) fn decoded(&mut self, index: usize, body: S::Body, work: Decoded<T>) {
         let Batch { records, lanes, entities, .. } = &mut self.batch;
         if self.terms.options.dead_letters.is_some() {
@@ -43,7 +44,7 @@ impl<S: Source, T> Machine<'_, S, T> {
                 let same_payload = theirs == fingerprint;
                 let difference = fingerprint.zip(theirs).map(|(ours, theirs)| ours.difference(&theirs));
                 let difference = difference.unwrap_or_default();
-                records.follow(index, work, Follows { leader, same_payload, difference });
+                records.duplicate(index, work, Duplicate { leader, same_payload, difference });
                 self.batch.wait_for_leader(index, leader);
             }
             None => {
@@ -67,7 +68,7 @@ impl<S: Source, T> Machine<'_, S, T> {
         self.batch.decide(index, outcome, None);
     }
 
-    /// Takes the event of a call or handler that ended at `now`.
+    /// Takes the event of a call or handler that ended at `now` (B5, B12).
     pub(in crate::batch::processor) fn ended(&mut self, event: Event, now: Timestamp) {
         self.now = now;
         self.calls -= usize::from(!matches!(event, Event::Ran(..) | Event::RanTogether(..)));
@@ -118,6 +119,7 @@ impl<S: Source, T> Machine<'_, S, T> {
         }
     }
 
+    /// Measures a handler of `records` that has ended (B5, B12).
     fn handler_ended(&mut self, records: usize, begun: Timestamp, is_cancelled: bool) {
         self.handlers -= 1;
         self.pace.ended(records, self.now, self.handlers == 0);
@@ -188,7 +190,7 @@ impl<S: Source, T> Machine<'_, S, T> {
             && (is_in_order || !records.has_waited(index))
             && !self.is_stopped
             && !lanes.is_blocked(index)
-            && !self.batch.is_answer_fixed(index)
+            && !self.batch.is_response_fixed(index)
             && self.pace.in_time(lapses(lease_until, self.terms.engine.settings.skew_margin))
     }
 

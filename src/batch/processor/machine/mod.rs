@@ -158,8 +158,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         step
     }
 
-    /// 2. Gives up all records once nothing more begins. Before that, gives up records that a failure blocks and waits
-    ///    that have become pointless.
+    /// Step 2 of [`turn`](Self::turn): gives up all records once nothing more begins. Before that, gives up records
+    /// that a failure blocks and waits that have become pointless.
     fn give_up(&mut self) -> Option<Action> {
         let mut claims = Vec::new();
         if self.is_stopped {
@@ -198,7 +198,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// response (B6).
     fn waits_in_vain(&self, index: usize, wait: &LeaseWait) -> bool {
         self.batch.lanes.is_blocked(index)
-            || self.batch.is_answer_fixed(index)
+            || self.batch.is_response_fixed(index)
             || wait.free_at().is_some_and(|free_at| !self.pace.in_time(free_at))
     }
 
@@ -210,7 +210,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         }
     }
 
-    /// 1. Ends waits that are over, with another claim if the key is free.
+    /// Step 1 of [`turn`](Self::turn): ends waits that are over, with another claim if the key is free.
     fn end_waits_that_are_over(&mut self) {
         while let Some(index) = self.waits.next_end(self.now) {
             let Some(wait) = self.batch.records.wait_of(index) else { break };
@@ -224,7 +224,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         }
     }
 
-    /// 5. Polls the keys of waiting records.
+    /// Step 5 of [`turn`](Self::turn): polls the keys of waiting records.
     fn poll(&mut self) -> Option<Action> {
         let polled = self.waits.start_poll(self.now);
         let candidates = self.candidates(polled);
@@ -242,7 +242,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         self.lookups.are_on() && self.pace.limits_claims() && !entities.are_any() && !lanes.are_halted()
     }
 
-    /// 7. Decodes a record, or looks up decoded records.
+    /// Step 7 of [`turn`](Self::turn): decodes a record, or looks up decoded records.
     #[cold]
     fn look_up(&mut self) -> Option<Step<S, T>> {
         let chunk = self.pace.chunk();
@@ -260,7 +260,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         (!candidates.is_empty()).then_some(Step::Call(Action::LookUp(candidates)))
     }
 
-    /// 6. Decodes a record, or claims decoded records.
+    /// Step 6 of [`turn`](Self::turn): decodes a record, or claims decoded records.
     fn claim(&mut self) -> Option<Step<S, T>> {
         if self.is_stopped {
             return None;
@@ -290,7 +290,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         (!candidates.is_empty()).then_some(Step::Call(Action::Claim(candidates, self.now)))
     }
 
-    /// 9. Begins a handler, after calls that must not wait for it.
+    /// Step 9 of [`turn`](Self::turn): begins a handler, after calls that must not wait for it.
     fn begin(&mut self) -> Option<Step<S, T>> {
         if self.is_stopped || !self.pace.has_free_slot(self.handlers) || !self.queues.can_begin(&self.batch.lanes) {
             return None;
@@ -362,11 +362,12 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
             return self.window.stop;
         }
         let half = self.window.stop.since(self.now) / 2;
-        let longest = self.terms.options.last_attempt_timeout.unwrap_or(half.max(SHORTEST_RUN));
-        self.now.after(longest).min(self.window.stop)
+        let time = self.terms.options.last_attempt_timeout.unwrap_or(half.max(SHORTEST_RUN));
+        self.now.after(time).min(self.window.stop)
     }
 
-    /// 10. Records the due outcomes in one call. Outcomes wait for each other only during one turn of the runtime.
+    /// Step 10 of [`turn`](Self::turn): records the due outcomes in one call. Outcomes wait for each other only during
+    /// one turn of the runtime.
     fn settle(&mut self) -> Option<Step<S, T>> {
         // Once nothing more begins, there is no time to wait for a pending call.
         if !self.settling.is_due() || self.settling.waits_for_a_call() && !self.is_stopped {
@@ -375,7 +376,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         Some(self.settling.call_after_a_turn().map_or(Step::Yield, Step::Call))
     }
 
-    /// 11. Waits. If nothing is pending or waiting, nothing more can begin.
+    /// Step 11 of [`turn`](Self::turn): waits. If nothing is pending or waiting, nothing more can begin.
     fn wait(&mut self) -> Step<S, T> {
         let is_under_way = self.calls > 0 || self.handlers > 0;
         // At the stop point, available work must not wait for pending calls.

@@ -247,6 +247,7 @@ impl Source for Kafka {
         Messaging { partition: record.attribute("partition"), ..topic }
     }
 
+    /// Names the partition and offset of each record that failed (B9).
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<KafkaResponse, Error> {
         let failed: HashSet<_> = failed.iter().filter_map(|record| KafkaIdentifier::of(record)).collect();
         let mut batch_item_failures: Vec<_> = failed.into_iter().collect();

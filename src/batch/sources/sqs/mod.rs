@@ -76,6 +76,7 @@ impl Source for Sqs {
         Messaging::of("aws_sqs", record.source())
     }
 
+    /// Names each message once, however many records of its envelope failed (B9).
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<SqsBatchResponse, Error> {
         let mut seen = HashSet::new();
         let mut response = SqsBatchResponse::default();
