@@ -124,6 +124,7 @@ lint-rest: require
 	$(PYTHON) -m tools.setup.with_tools workflows -- python -m tools.checks.workflows
 	$(PYTHON) -m tools.setup.with_tools openapi -- python -m tools.checks.openapi
 	$(PYTHON) -m tools.tests.plants --check
+	$(PYTHON) -m tools.tests.mutants --check
 	$(PYTHON) -m tools.checks.protocol
 	$(PYTHON) -m tools.checks.requirements
 	$(PYTHON) -m tools.checks.contract

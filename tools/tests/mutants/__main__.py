@@ -1,6 +1,7 @@
 """Runs the tests of a store against each mutant of its statements: python3 -m tools.tests.mutants [OPTION ...] lua|sql|expressions [WORD ...]
 
 WORD      only the mutants whose description contains it
+--check   runs nothing, and fails if survivors.py names a mutant that is no longer there
 --list    prints the mutants and runs none (of expressions, after the tests have run once)
 --part    with N/M, the Nth of M parts of them
 --again   also those whose result is known
@@ -56,7 +57,19 @@ def subject_of(language):
             os.environ["DYNAMODB_ENDPOINT"] = address
             yield wire
     else:
-        yield Embedded(language, {"lua": lua, "sql": sql}[language], f"src/store/{STORES[language]}")
+        yield embedded(language)
+
+
+def embedded(language):
+    return Embedded(language, {"lua": lua, "sql": sql}[language], f"src/store/{STORES[language]}")
+
+
+def stale():
+    """Yields the explained mutants of files that are no longer there."""
+    known = {mutant.identity() for language in ("lua", "sql") for mutant in embedded(language).mutants()}
+    for identity in EXPLAINED:
+        if identity[0].endswith((".lua", ".sql")) and identity not in known:
+            yield f"tools/tests/mutants/survivors.py: no such mutant: {identity}"
 
 
 def built():
@@ -90,6 +103,10 @@ def main():
         place = arguments.index("--part")
         part, parts = map(int, arguments[place + 1].split("/"))
         del arguments[place : place + 2]
+    if lines := [*stale()]:
+        sys.exit("\n".join(lines))
+    if "--check" in arguments:
+        return 0
     language, *words = [argument for argument in arguments if not argument.startswith("--")] or [""]
     if language not in STORES:
         sys.exit(__doc__)

@@ -1,3 +1,44 @@
-"""The mutants that no test detects, and why: they change nothing that the protocol promises."""
+"""The mutants that no test can detect, because they change nothing that the protocol promises, and the reasons."""
 
-EXPLAINED = {}
+from typing import NamedTuple
+
+
+class Survivor(NamedTuple):
+    file: str
+    # The source line without its indentation, as it is printed.
+    line: str
+    old: str
+    new: str
+    why: str
+    place: int = 1
+
+
+SINCE_1970 = "times are in ms since 1970, so the bound only prevents a negative number"
+SPELLING = "the client reads both forms of the answer, one of which is quicker to parse"
+ANY_VALUE = "only the presence of the field counts"
+HINT = "a hint to the planner, which changes no result"
+
+SURVIVORS = [
+    Survivor("amend.lua", "local has_lapsed = lease and lease < math.max(now - tonumber(margin), 0) or not found[4] and what == 'forget'",
+             "0", "1", SINCE_1970),
+    Survivor("amend.lua", "mark.settle(what, owner, 0, 0, now)", "0", "1", "only a renewal uses the lease"),
+    Survivor("amend.lua", "mark.settle(what, owner, 0, 0, now)", "0", "1", "only a renewal uses the margin", place=2),
+    Survivor("amend.lua", "if not found[8] then redis.call('HSET', key, 'result_dropped', 1) end", "1", "2", ANY_VALUE),
+    Survivor("amend.lua", "return 1", "1", "2", "the client takes every number as applied"),
+    Survivor("claim.lua", "margin = tonumber(margin)", "margin = tonumber(margin)", "", "Lua converts the text where it calculates"),
+    Survivor("claim.lua", "local is_released = attempt and attempt > 0 and number(found[7]) == attempt", ">", ">=",
+             "attempts begin with 1, and an operator releases none before"),
+    Survivor("claim.lua", "and lease and lease < math.max(now - margin, 0)", "0", "1", SINCE_1970),
+    Survivor("claim.lua", "'claimed_at', 'settled_at', 'released'}", "'released'", "'zz'",
+             "the explanation of a refusal does not depend on a release"),
+    Survivor("claim.lua", "if with_data == '1' then", "with_data == '1'", "true", "the client drops a result that was not asked for"),
+    Survivor("claim.lua", "if status then", "status", "true", "where there was no record there are no fields to delete"),
+    Survivor("claim.lua", "if not status and attempt == 1 and not begins_to_merge then return ends end", "not", "", SPELLING),
+    Survivor("claim.lua", "if not status and attempt == 1 and not begins_to_merge then return ends end",
+             "not status and attempt == 1 and not begins_to_merge", "false", SPELLING),
+    Survivor("common.lua", "return time[1] * 1000 + math.floor(time[2] / 1000)", "floor", "ceil", "a millisecond of the server's clock"),
+    Survivor("amend.sql", "WITH w AS MATERIALIZED (", "MATERIALIZED", "", HINT),
+    Survivor("amend.sql", "), held AS MATERIALIZED (", "MATERIALIZED", "", HINT),
+]
+
+EXPLAINED = {(it.file, it.line, it.old, it.new, it.place): it.why for it in SURVIVORS}
