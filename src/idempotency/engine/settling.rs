@@ -195,7 +195,8 @@ impl Engine {
         if rules::check_version(&record, "settle").is_err() {
             return;
         }
-        let same_payload = !matches!((record.fingerprint, claim.granted().fingerprint), (Some(theirs), Some(ours)) if ours.differs_from(&theirs));
+        let fingerprints = (record.fingerprint, claim.granted().fingerprint);
+        let same_payload = !matches!(fingerprints, (Some(theirs), Some(ours)) if ours.differs_from(&theirs));
         match record.status {
             Status::InProgress if same_payload => end.held_until = record.lease_until,
             Status::Completed if same_payload => {
