@@ -6,6 +6,7 @@ mod changes;
 mod dlq;
 mod doctor;
 mod guards;
+mod order;
 mod reading;
 #[path = "../../../tests/support/servers.rs"]
 mod servers;
