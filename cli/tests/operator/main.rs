@@ -12,3 +12,4 @@ mod reading;
 mod servers;
 mod support;
 mod table;
+mod trials;
