@@ -44,7 +44,7 @@ AMENDMENTS = [
     Plant("O8", "PostgreSQL does not lock the mark", "store/postgres/resolve.rs",
           "connection.execute(RESOLVE, &self.statements.hold_mark, &parameters)",
           "connection.execute(RESOLVE, &self.statements.read_mark, &parameters)",
-          suite("amendments_in_postgres", "a_resolution_and_a_newer_claim_exclude_each_other")),
+          "stores postgres::orders::a_resolution_waits_for_a_write_to_its_mark"),
     Plant("O5", "DynamoDB settles without the mark", DYNAMODB_MARK,
           "match ordering::amended(before.as_ref(), request, now)? {", "match None::<Mark> {",
           suite("amendments_in_dynamodb", "an_operators_settle_ends_only_its_own_doubt")),
