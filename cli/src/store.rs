@@ -147,13 +147,11 @@ pub(crate) async fn find(
     let records = read(store, &hashes, data).await?;
     let mut found = hashes.iter().zip(records).filter(|(_, record)| record.is_some());
     let (first, second) = (found.next(), found.next());
-    if let (Some((first, _)), Some((second, _))) = (&first, &second) {
-        if first != second {
-            let why = "choose one by its id";
-            return Err(
-                Usage(format!("the key has a record as text, {first}, and one as JSON, {second}: {why}")).into()
-            );
-        }
+    if let (Some((first, _)), Some((second, _))) = (&first, &second)
+        && first != second
+    {
+        let why = "choose one by its id";
+        return Err(Usage(format!("the key has a record as text, {first}, and one as JSON, {second}: {why}")).into());
     }
     Ok(first.map_or((hashes[0], None), |(hash, record)| (*hash, record)))
 }
