@@ -42,7 +42,7 @@ export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
 .PHONY: help require demo watch build test test-all test-servers stress sim plants mutants model model-deep nightly powertools clients concurrent browser e2e e2e-aws
-.PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories durable tutorial book bench instructions sizes clean
+.PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories durable tutorial book bench instructions scale sizes clean
 
 help: ## Lists the targets
 	@echo 'For users:'
@@ -127,6 +127,7 @@ lint-rest: require
 	$(PYTHON) -m tools.tests.mutants --check
 	$(PYTHON) -m tools.checks.protocol
 	$(PYTHON) -m tools.checks.requirements
+	$(PYTHON) -m tools.measure.scale
 	$(PYTHON) -m tools.checks.contract
 	$(PYTHON) -m tools.checks.names
 
@@ -175,6 +176,9 @@ instructions: require ## Counts instructions under callgrind, and compares them 
 	@echo '-- the first build takes about 3 minutes on two cores' >&2
 	@cargo build --quiet --profile measure -p bench-batches --bin instructions
 	@$(PYTHON) -m tools.measure.instructions $(INSTRUCTIONS_ARGS) $(TARGET)/measure/instructions
+
+scale: require ## Computes the cost and limits of the stores at 10 to 100,000 operations a second, and measures Valkey; writes docs/internals/scale.md
+	@$(PYTHON) -m tools.servers.run_with valkey -- $(PYTHON) -m tools.measure.scale --measure
 
 sizes: require ## Builds functions in the release profile, one of them without the AWS SDK, and checks the sizes of their binaries
 	@echo '-- the first build takes about 10 minutes on two cores' >&2

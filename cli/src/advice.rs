@@ -3,7 +3,7 @@
 use lambda_once::record::{KeyHash, Record};
 use serde::Serialize;
 
-use crate::state::State;
+use crate::{state::State, text::wrapped};
 
 /// An action that may be taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -83,4 +83,23 @@ pub(crate) fn of(state: State, record: &Record, hash: KeyHash) -> Vec<Advice> {
             advice("forget ID --done", "Deletes the record: the next delivery runs.", "It takes effect a second time."),
         ],
     }
+}
+
+const INDENT: usize = 15;
+const ADVICE_INDENT: usize = INDENT + 4;
+
+/// Returns the rows of a page for these actions, or what to do if there are none.
+pub(crate) fn rows(advice: &[Advice], otherwise: &str) -> String {
+    let mut rows = String::new();
+    if advice.is_empty() {
+        rows.push_str(&format!("{:INDENT$}{}\n", "you may", wrapped(otherwise, INDENT)));
+    }
+    for (position, advice) in advice.iter().enumerate() {
+        let name = if position == 0 { "you may" } else { "" };
+        rows.push_str(&format!("{name:INDENT$}{}\n", advice.command));
+        for text in [&advice.effect, &format!("Risk: {}", advice.risk)] {
+            rows.push_str(&format!("{:ADVICE_INDENT$}{}\n", "", wrapped(text, ADVICE_INDENT)));
+        }
+    }
+    rows
 }

@@ -2,6 +2,7 @@
 
 mod dlq;
 mod doctor;
+mod order;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,13 +10,14 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use dlq::{Dlq, DlqCommand, DlqFilter, DlqList, DlqRedrive, DlqState};
 pub(crate) use doctor::Doctor;
+pub(crate) use order::{OneEntity, OrderClear, OrderCommand, OrderShow};
 
 use crate::time;
 
 /// Shows, lists and repairs the records of lambda-once.
 ///
-/// Exit codes: 0 all done; 1 something was not as asked: no such record, changed meanwhile, not applicable; 2 wrong usage or
-/// settings, or the store could not be reached.
+/// Exit codes: 0 all done; 1 an error, such as a store that could not be reached; 2 wrong usage or settings; 3 nothing found; 4 not all
+/// done; 5 findings of a check.
 #[derive(Debug, Parser)]
 #[command(name = "lambda-once", version)]
 pub(crate) struct Cli {
@@ -70,6 +72,9 @@ pub(crate) enum Command {
     Settle(Settle),
     /// Removes the results and labels of operations that are done or have failed
     Redact(Change),
+    /// The order of the operations of an entity
+    #[command(subcommand)]
+    Order(OrderCommand),
     /// Finds misconfigurations of functions, queues and stores, and changes nothing
     Doctor(Doctor),
     /// The messages of a dead-letter queue
@@ -334,6 +339,9 @@ mod tests {
             "lambda-once settle --operation charge --key 7 --failed declined",
             "lambda-once show --operation charge --key 7",
             "lambda-once show --hash aa --store dynamodb://t",
+            "lambda-once order show --operation apply --entity a --output jsonl",
+            "lambda-once order clear --id aa --no-effect --sequence 7 --yes",
+            "lambda-once order clear --id aa --took-effect --all",
             "lambda-once dlq list --queue q --selector /id --state failed --state done",
             "lambda-once dlq redrive --function f --to q --yes --limit 10",
             "lambda-once doctor --stack s --function f --function g --p99 800ms --output json",
@@ -354,6 +362,11 @@ mod tests {
             "lambda-once show --hash aa --id bb",
             "lambda-once list --limit 0",
             "lambda-once release aa --rate 0",
+            "lambda-once order show --entity a",
+            "lambda-once order clear --id aa",
+            "lambda-once order clear --id aa --no-effect --took-effect",
+            "lambda-once order clear --id aa --no-effect --sequence 7 --all",
+            "lambda-once order clear --id aa --no-effect --sequence seven",
             "lambda-once doctor --concurrency 0",
             "lambda-once dlq list",
             "lambda-once dlq list --queue q --function f",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use lambda_once::{
     clock::{Clock, SystemClock, Timestamp},
     record::{KeyHash, Record, StoredResult},
@@ -20,7 +20,7 @@ use crate::{
     audit::Audit,
     confirm::is_confirmed,
     id, list,
-    output::{self, Ending},
+    output::{self, Ending, Usage},
     result,
     select::select,
     settings::Settings,
@@ -86,12 +86,18 @@ pub(crate) async fn redact(change: args::Change, settings: &Settings) -> Result<
 pub(crate) async fn forget(forget: args::Forget, settings: &Settings) -> Result<Ending> {
     let args::Forget { which, state, done, how } = forget;
     let is_filter = which.ids.is_empty() && which.key.is_none();
-    ensure!(!(is_filter && done), "operations that are done are forgotten one by one: give their ids or a key");
-    ensure!(
-        !is_filter || state.is_some(),
-        "a filter needs the state of the records to delete: --state abandoned or failed"
-    );
-    ensure!(state != Some(State::Running), "a live claim is never changed: wait until it has ended or lapsed");
+    let wrong = if is_filter && done {
+        Some("operations that are done are forgotten one by one: give their ids or a key")
+    } else if is_filter && state.is_none() {
+        Some("a filter needs the state of the records to delete: --state abandoned or failed")
+    } else if state == Some(State::Running) {
+        Some("a live claim is never changed: wait until it has ended or lapsed")
+    } else {
+        None
+    };
+    if let Some(why) = wrong {
+        return Err(Usage(why.to_owned()).into());
+    }
     let action = Action::new("forget", Amendment::Forget { completed: done });
     run(action, which, state.unwrap_or(State::Abandoned), &how, settings).await
 }
@@ -100,7 +106,9 @@ pub(crate) async fn settle(settle: args::Settle, settings: &Settings) -> Result<
     let store = store::open(settings).await?;
     let limit = store.limits().max_result_bytes;
     let (outcome, result, words) = match (&settle.result, &settle.failed) {
-        (Some(path), _) => (FinalStatus::Completed, result::from_file(path, limit)?, " as done, with this result"),
+        (Some(path), _) => {
+            (FinalStatus::Completed, result::from_file(path, limit).map_err(Usage::of)?, " as done, with this result")
+        }
         (_, Some(text)) => (FinalStatus::Failed, result::failure(text), " as failed, for this reason"),
         _ => (FinalStatus::Completed, StoredResult::DROPPED, " as done, without a result"),
     };
@@ -126,6 +134,7 @@ async fn run(action: Action, which: Which, state: State, how: &How, settings: &S
     let store = store::open(settings).await?;
     let found = find(&*store, which, state, settings).await?;
     let now = SystemClock.now();
+    let are_absent = found.iter().all(|(_, record)| record.is_none());
     let (mut planned, mut refused) = (Vec::new(), 0);
     for (hash, record) in found {
         match plan(&action, hash, record, settings.margin, now) {
@@ -136,7 +145,11 @@ async fn run(action: Action, which: Which, state: State, how: &How, settings: &S
             }
         }
     }
-    let ending = if refused == 0 { Ending::Done } else { Ending::Partly };
+    let ending = match refused {
+        _ if are_absent => Ending::Nothing,
+        0 => Ending::Done,
+        _ => Ending::Partly,
+    };
     if planned.is_empty() {
         eprintln!("nothing to {}", action.name);
         return Ok(ending);
@@ -168,7 +181,7 @@ async fn find(
     if !which.ids.is_empty() {
         let mut hashes = Vec::with_capacity(which.ids.len());
         for id in &which.ids {
-            let hash = id::parse(id)?;
+            let hash = id::parse(id).map_err(Usage::of)?;
             if !hashes.contains(&hash) {
                 hashes.push(hash);
             }

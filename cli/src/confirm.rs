@@ -7,8 +7,10 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use tokio::{signal::ctrl_c, sync::oneshot, time::timeout};
+
+use crate::output::Usage;
 
 /// Shows what would be done, and asks. An interrupt (Ctrl-C) means no.
 ///
@@ -16,7 +18,11 @@ use tokio::{signal::ctrl_c, sync::oneshot, time::timeout};
 ///
 /// Returns an error if there is no terminal.
 pub(crate) async fn is_confirmed(table: &str, question: &str) -> Result<bool> {
-    ensure!(has_terminal(), "there is no terminal to confirm on: give --yes, after a look at --dry-run");
+    if !has_terminal() {
+        return Err(
+            Usage("there is no terminal to confirm on: give --yes, after a look at --dry-run".to_owned()).into()
+        );
+    }
     let mut interrupt = pin!(ctrl_c());
     // Registers it before the question can be seen.
     let _ = timeout(Duration::ZERO, &mut interrupt).await;

@@ -38,7 +38,7 @@ pub(crate) async fn run(list: List, settings: &Settings) -> Result<Ending> {
     if selected.is_cut {
         eprintln!("there are more: raise --limit, or use --json");
     }
-    Ok(Ending::Done)
+    Ok(if selected.records.is_empty() { Ending::Nothing } else { Ending::Done })
 }
 
 /// Returns a table of records, with a heading.

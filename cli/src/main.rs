@@ -12,6 +12,7 @@ mod doctor;
 mod explain;
 mod id;
 mod list;
+mod order;
 mod output;
 mod pace;
 mod policy;
@@ -37,27 +38,23 @@ use args::{Cli, Command};
 use output::{Ending, Usage};
 use settings::Settings;
 
-/// Wrong usage or settings, or the store could not be reached. clap uses the same code for wrong usage.
-const FAILED: u8 = 2;
-/// The commands that read from AWS tell this from wrong usage.
-const NOT_REACHED: u8 = 1;
+/// An error, such as a store that could not be reached.
+const FAILED: u8 = 1;
+/// Wrong usage or settings, as of clap.
+const WRONG_USAGE: u8 = 2;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let failed = if matches!(cli.command, Command::Doctor(_) | Command::Dlq(_)) { NOT_REACHED } else { FAILED };
     let is_store_given = cli.options.store.is_some();
     let ended = match Settings::load(cli.options) {
-        Ok(settings) => run(cli.command, settings, is_store_given).await.map_err(|error| {
-            let code = if error.is::<Usage>() { FAILED } else { failed };
-            (error, code)
-        }),
-        Err(error) => Err((error, FAILED)),
+        Ok(settings) => run(cli.command, settings, is_store_given).await,
+        Err(error) => Err(Usage::of(error)),
     };
     ended.map_or_else(
-        |(error, code)| {
+        |error| {
             eprintln!("error: {error:#}");
-            code.into()
+            if error.is::<Usage>() { WRONG_USAGE } else { FAILED }.into()
         },
         ExitCode::from,
     )
@@ -71,6 +68,7 @@ async fn run(command: Command, settings: Settings, is_store_given: bool) -> Resu
         Command::Forget(forget) => change::forget(forget, &settings).await,
         Command::Settle(settle) => change::settle(settle, &settings).await,
         Command::Redact(change) => change::redact(change, &settings).await,
+        Command::Order(command) => order::run(command, &settings).await,
         Command::Doctor(doctor) => doctor::run(doctor, &settings, is_store_given).await,
         Command::Dlq(command) => dlq::run(command, settings, is_store_given).await,
         Command::Table(table) => table::run(table, &settings).await,

@@ -7,9 +7,16 @@ use std::{
     process::ExitCode,
 };
 
-/// Wrong usage that only a look at AWS shows. Its exit code is that of wrong usage.
+/// Wrong usage that the command line itself does not show. Its exit code is that of wrong usage.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
+
+impl Usage {
+    /// Returns an error as one of wrong usage.
+    pub(crate) fn of(error: impl Into<anyhow::Error>) -> anyhow::Error {
+        Self(format!("{:#}", error.into())).into()
+    }
+}
 
 impl fmt::Display for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -24,12 +31,10 @@ impl Error for Usage {}
 pub(crate) enum Ending {
     /// Everything was done as requested.
     Done,
-    /// Something was not done: no such record, changed meanwhile, or not applicable.
-    Partly,
-    /// There was nothing to do.
+    /// There is no such record, mark or message.
     Nothing,
-    /// Some messages were moved, and others were not.
-    Incomplete,
+    /// Something was not done: not applicable, not confirmed, changed meanwhile, or failed.
+    Partly,
     /// A check found something.
     Findings,
 }
@@ -38,9 +43,8 @@ impl From<Ending> for ExitCode {
     fn from(ending: Ending) -> Self {
         Self::from(match ending {
             Ending::Done => 0,
-            Ending::Partly => 1,
             Ending::Nothing => 3,
-            Ending::Incomplete => 4,
+            Ending::Partly => 4,
             Ending::Findings => 5,
         })
     }

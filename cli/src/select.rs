@@ -10,6 +10,7 @@ use lambda_once::{
 
 use crate::{
     args::{Filter, State},
+    output::Usage,
     state,
     store::Records,
 };
@@ -71,8 +72,9 @@ fn listed(state: State) -> Result<ListedState> {
         State::Abandoned => Ok(ListedState::Lapsed),
         State::Running => Ok(ListedState::InProgress),
         State::Failed => Ok(ListedState::Failed),
-        State::Done => anyhow::bail!(
-            "no store lists operations that are done: look one up, by `lambda-once show --operation NAME --key VALUE`"
-        ),
+        State::Done => {
+            let why = "no store lists operations that are done: look one up, by";
+            Err(Usage(format!("{why} `lambda-once show --operation NAME --key VALUE`")).into())
+        }
     }
 }

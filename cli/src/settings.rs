@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, path::Path, time::Duration};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use crate::{args::Options, spec::Spec, time};
+use crate::{args::Options, output::Usage, spec::Spec, time};
 
 const FILE: &str = "lambda-once.toml";
 const READ_ONLY_VARIABLE: &str = "LAMBDA_ONCE_READ_ONLY";
@@ -103,7 +103,7 @@ impl Settings {
     ///
     /// Returns an error if there is none, or more than one.
     pub(crate) fn store(&self) -> Result<&Spec> {
-        self.store.as_ref().map_err(|why| anyhow::anyhow!("{why}"))
+        self.store.as_ref().map_err(|why| Usage(why.clone()).into())
     }
 
     /// Returns the scope, for the hash of a key.
@@ -112,11 +112,9 @@ impl Settings {
     ///
     /// Returns an error if no scope is set, because a guess would look up another function's records, or none.
     pub(crate) fn scope(&self) -> Result<&str> {
-        self.scope.as_deref().with_context(|| {
-            format!(
-                "the hash of a key depends on the scope: give --scope, or `scope` in {FILE}. It is that of the function's \
-                 `scope(…)`, else the name of the function in Lambda"
-            )
+        self.scope.as_deref().ok_or_else(|| {
+            let why = "It is that of the function's `scope(…)`, else the name of the function in Lambda";
+            Usage(format!("the hash of a key depends on the scope: give --scope, or `scope` in {FILE}. {why}")).into()
         })
     }
 

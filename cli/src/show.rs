@@ -9,6 +9,7 @@ use lambda_once::{
 use serde::Serialize;
 
 use crate::{
+    advice,
     args::{One, Show},
     explain::{Explanation, explain},
     output::{self, Ending},
@@ -59,11 +60,10 @@ pub(crate) async fn run(show: Show, settings: &Settings) -> Result<Ending> {
     } else {
         output::text(&page(hash, record.as_ref(), state, &explanation, stored))?;
     }
-    Ok(if state == State::Absent { Ending::Partly } else { Ending::Done })
+    Ok(if state == State::Absent { Ending::Nothing } else { Ending::Done })
 }
 
 const INDENT: usize = 15;
-const ADVICE_INDENT: usize = INDENT + 4;
 
 fn page(
     hash: KeyHash,
@@ -88,21 +88,12 @@ fn page(
     if let Some(stored) = stored {
         row("result", &stored.map_or_else(|why| why, |text| plain(&text)));
     }
-    if explanation.advice.is_empty() {
-        row(
-            "you may",
-            match state {
-                State::Absent => "Nothing: there is no record to change.",
-                _ => "Wait. A live claim is never changed.",
-            },
-        );
-    }
-    for (position, advice) in explanation.advice.iter().enumerate() {
-        let name = if position == 0 { "you may" } else { "" };
-        page.push_str(&format!("{name:INDENT$}{}\n", advice.command));
-        for text in [&advice.effect, &format!("Risk: {}", advice.risk)] {
-            page.push_str(&format!("{:ADVICE_INDENT$}{}\n", "", wrapped(text, ADVICE_INDENT)));
-        }
-    }
+    page.push_str(&advice::rows(
+        &explanation.advice,
+        match state {
+            State::Absent => "Nothing: there is no record to change.",
+            _ => "Wait. A live claim is never changed.",
+        },
+    ));
     page
 }

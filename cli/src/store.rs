@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use aws_sdk_dynamodb::{
     Client,
     config::{Builder, Region},
@@ -18,6 +18,7 @@ use crate::{
     args::{ByKey, One},
     aws::{self, ATTEMPT_TIMEOUT},
     id,
+    output::Usage,
     settings::Settings,
     spec::{Spec, Table},
 };
@@ -139,18 +140,18 @@ pub(crate) async fn find(
 ) -> Result<(KeyHash, Option<Record>)> {
     let ByKey { operation, key, entity } = &one.by_key;
     let hashes = match (&one.id, operation, key) {
-        (Some(id), ..) => vec![id::parse(id)?],
+        (Some(id), ..) => vec![id::parse(id).map_err(Usage::of)?],
         (None, Some(operation), Some(key)) => hashes(settings, operation, key, entity.as_deref()).await?,
         _ => unreachable!("the command line has one of both"),
     };
     let records = read(store, &hashes, data).await?;
     let mut found = hashes.iter().zip(records).filter(|(_, record)| record.is_some());
     let (first, second) = (found.next(), found.next());
-    if let (Some((first, _)), Some((second, _))) = (&first, &second) {
-        ensure!(
-            first == second,
-            "the key has a record as text, {first}, and one as JSON, {second}: choose one by its id"
-        );
+    if let (Some((first, _)), Some((second, _))) = (&first, &second)
+        && first != second
+    {
+        let why = "choose one by its id";
+        return Err(Usage(format!("the key has a record as text, {first}, and one as JSON, {second}: {why}")).into());
     }
     Ok(first.map_or((hashes[0], None), |(hash, record)| (*hash, record)))
 }
@@ -163,7 +164,12 @@ async fn hashes(settings: &Settings, operation: &str, key: &str, entity: Option<
     Ok(entities.iter().flat_map(|entity| keys.iter().map(move |key| KeyHash::ordered(entity, key))).collect())
 }
 
-async fn readings(settings: &Settings, operation: &str, text: &str) -> Result<Vec<KeyHash>> {
+/// The hashes that a key may have: as text, and as JSON if it is JSON that is not text.
+///
+/// # Errors
+///
+/// As of [`hash`].
+pub(crate) async fn readings(settings: &Settings, operation: &str, text: &str) -> Result<Vec<KeyHash>> {
     let mut hashes = vec![hash(settings, operation, text).await?];
     if let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
         && let Ok(hash) = hash(settings, operation, &value).await

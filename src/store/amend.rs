@@ -1,16 +1,19 @@
-//! Amendments, with which an operator changes records that no claim will change any more.
+//! Amendments, with which an operator changes records that no claim will change any more, and ends doubt in the order
+//! of an entity.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::ready, sync::Arc, time::Duration};
 
 use super::{Answers, FinalStatus, Store};
 use crate::{
+    error::Error,
     future::BoxFuture,
-    order::{Order, Sequence},
+    order::{Entity, Mark, Order, Sequence},
     record::{KeyHash, Owner, Record, Status, StoredResult},
 };
 
 /// A store whose records an operator can amend, for example after looking up the effect of an operation whose claim
-/// lapsed, or to remove personal data.
+/// lapsed, or to remove personal data. A store that keeps an [order](super::ordering) also implements the methods that
+/// concern marks.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,13 +48,54 @@ pub trait Amend: Store {
     /// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary: a newer version has written the record.
     /// * The errors of a write to the store.
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>>;
+
+    /// Reads the marks of entities consistently. Returns one result per entity, in order, and `None` for one without a
+    /// mark. A mark that has [expired](Mark::expiration) may still exist, and counts as absent.
+    ///
+    /// # Errors
+    ///
+    /// * [`ErrorKind::Config`](crate::ErrorKind::Config), permanent: the store keeps no order.
+    /// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary: a newer version has written the mark.
+    /// * The errors of a read from the store.
+    fn marks<'a>(&'a self, entities: &'a [Entity]) -> BoxFuture<'a, Answers<Option<Mark>>> {
+        Box::pin(ready(entities.iter().map(|_| Err(no_order())).collect()))
+    }
+
+    /// Ends the doubt of operations in the order of an entity by one conditional write, by the rules in
+    /// [`ordering::resolve`](super::ordering::resolve). Records stay unchanged. Operations that have a lapsed record
+    /// are better [settled](Amendment::Settle), which ends their doubt, too.
+    ///
+    /// # Errors
+    ///
+    /// * [`ErrorKind::Request`](crate::ErrorKind::Request), permanent: no operation of the mark that was read is in doubt at a
+    ///   sequence of the request.
+    /// * [`ErrorKind::Order`](crate::ErrorKind::Order), permanent: the feature `order` is not enabled.
+    /// * [`ErrorKind::Config`](crate::ErrorKind::Config), permanent: the store keeps no order.
+    /// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary: a newer version has written the mark.
+    /// * The errors of a write to the store.
+    fn resolve<'a>(&'a self, _request: &'a ResolveRequest) -> BoxFuture<'a, Result<Amended<Mark>, Error>> {
+        Box::pin(ready(Err(no_order())))
+    }
+}
+
+fn no_order() -> Error {
+    Error::config("the store keeps no order, and so no marks of entities")
 }
 
 macro_rules! forward {
     ($pointer:ident) => {
+        #[deny(clippy::missing_trait_methods)]
         impl<S: Amend + ?Sized> Amend for $pointer<S> {
             fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
                 (**self).amend(requests)
+            }
+
+            fn marks<'a>(&'a self, entities: &'a [Entity]) -> BoxFuture<'a, Answers<Option<Mark>>> {
+                (**self).marks(entities)
+            }
+
+            fn resolve<'a>(&'a self, request: &'a ResolveRequest) -> BoxFuture<'a, Result<Amended<Mark>, Error>> {
+                (**self).resolve(request)
             }
         }
     };
@@ -152,9 +196,43 @@ pub enum Amendment {
     Redact,
 }
 
-/// The result of an [`AmendRequest`].
+/// A request to end doubt in the order of an entity, after an operator has looked up the effects of the operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Amended {
+pub struct ResolveRequest {
+    /// The entity.
+    pub entity: Entity,
+    /// The mark as it was read. One that has changed since then is left unchanged.
+    pub read: Mark,
+    /// The maximum clock difference. A claim that holds the entity has lapsed when its lease and this margin have
+    /// passed.
+    pub skew_margin: Duration,
+    /// The minimum time for which the mark is kept from now on: the retention of the entity's outcomes.
+    pub retention: Duration,
+    /// The statement about the operations.
+    pub resolution: Resolution,
+}
+
+/// A statement about operations in doubt. Those are the [entries](Mark::doubt) of a mark, and the operation of its
+/// [holder](Mark::holder) once the lease has ended without a settle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// No run of the operations in doubt at these sequences took effect, and none can any more. Their doubt ends, so
+    /// that older operations run. The operations themselves may run, too.
+    NoEffect {
+        /// The sequences. That of several operations which have [merged](crate::order::Doubt::key) stands for all of them.
+        sequences: Vec<Sequence>,
+    },
+    /// The operation in doubt at this sequence took effect. All operations up to this sequence are superseded from now
+    /// on, and their doubt ends.
+    TookEffect {
+        /// The sequence.
+        sequence: Sequence,
+    },
+}
+
+/// The result of an [`AmendRequest`], or of a [`ResolveRequest`], which concerns a mark instead of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Amended<T = Record> {
     /// The record was amended, by this request or by an earlier copy of it whose response was lost.
     Changed,
     /// There is no record, or it has expired. A [`Forget`](Amendment::Forget) that is sent again after a lost response
@@ -163,6 +241,6 @@ pub enum Amended {
     /// The record has changed since it was read, or its claim has not lapsed. Nothing was written.
     Unchanged {
         /// The current record.
-        current: Box<Record>,
+        current: Box<T>,
     },
 }

@@ -12,13 +12,14 @@ use lru::LruCache;
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, Refusal, ResultData, SettleRequest,
     Settled, Store, StoreId,
-    amend::{Amend, AmendRequest, Amended},
+    amend::{Amend, AmendRequest, Amended, ResolveRequest},
     listing::{List, ListRequest, Page},
     rules::{self, Judgement},
 };
 use crate::{
     clock::{Clock, SystemClock, Timestamp},
     error::{Error, ErrorKind, ErrorStatus},
+    order::{Entity, Mark},
     record::{KeyHash, Record, StoredData, StoredResult},
 };
 
@@ -241,6 +242,7 @@ impl<S: List> List for CachedStore<S> {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl<S: Amend> Amend for CachedStore<S> {
     /// Amends the records, and removes their entries from this cache. The caches of other processes serve them until
     /// they are `max_age` old.
@@ -256,6 +258,14 @@ impl<S: Amend> Amend for CachedStore<S> {
             forget();
             answers
         })
+    }
+
+    fn marks<'a>(&'a self, entities: &'a [Entity]) -> BoxFuture<'a, Answers<Option<Mark>>> {
+        self.inner.marks(entities)
+    }
+
+    fn resolve<'a>(&'a self, request: &'a ResolveRequest) -> BoxFuture<'a, Result<Amended<Mark>, Error>> {
+        self.inner.resolve(request)
     }
 }
 

@@ -11,11 +11,12 @@ use std::{
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
-    amend::{Amend, AmendRequest, Amended},
+    amend::{Amend, AmendRequest, Amended, ResolveRequest},
     listing::{List, ListRequest, Page},
 };
 use crate::{
     error::{Error, ErrorKind, ErrorStatus},
+    order::{Entity, Mark},
     record::{KeyHash, Record},
 };
 
@@ -48,9 +49,9 @@ pub enum Call {
     Claim,
     /// Settles.
     Settle,
-    /// Reads.
+    /// Reads of records and marks.
     Read,
-    /// Amendments.
+    /// Amendments of records and marks.
     Amend,
     /// Lists.
     List,
@@ -268,8 +269,26 @@ impl<S: List> List for FaultStore<S> {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl<S: Amend> Amend for FaultStore<S> {
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
         Box::pin(self.inject(Call::Amend, requests, move |sent| async move { self.inner.amend(&sent).await }))
+    }
+
+    fn marks<'a>(&'a self, entities: &'a [Entity]) -> BoxFuture<'a, Answers<Option<Mark>>> {
+        Box::pin(self.inject(Call::Read, entities, move |sent| async move { self.inner.marks(&sent).await }))
+    }
+
+    fn resolve<'a>(&'a self, request: &'a ResolveRequest) -> BoxFuture<'a, Result<Amended<Mark>, Error>> {
+        Box::pin(async move {
+            let resolve = move |sent: Vec<ResolveRequest>| async move {
+                let mut answers = Vec::with_capacity(sent.len());
+                for request in &sent {
+                    answers.push(self.inner.resolve(request).await);
+                }
+                answers
+            };
+            self.inject(Call::Amend, std::slice::from_ref(request), resolve).await.remove(0)
+        })
     }
 }

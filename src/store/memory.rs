@@ -9,7 +9,7 @@ use std::{
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
-    amend::{Amend, AmendRequest, Amended},
+    amend::{Amend, AmendRequest, Amended, ResolveRequest},
     listing::{Cursor, List, ListRequest, ListedRecord, Page},
     ordering,
     rules::Change,
@@ -90,6 +90,15 @@ impl MemoryStore {
         Ok(answer)
     }
 
+    fn resolve_one(&self, request: &ResolveRequest) -> Result<Amended<Mark>, Error> {
+        let mut state = self.lock();
+        let (mark, answer) = ordering::resolve(state.marks.get(&request.entity), request, self.clock.now())?;
+        if let Some(mark) = mark {
+            state.marks.insert(request.entity, mark);
+        }
+        Ok(answer)
+    }
+
     fn settle_one(&self, request: &SettleRequest) -> Result<Settled, Error> {
         let mut state = self.lock();
         let (record, mark) = state.of(&request.key);
@@ -99,9 +108,21 @@ impl MemoryStore {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Amend for MemoryStore {
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
         Box::pin(async move { requests.iter().map(|request| self.amend_one(request)).collect() })
+    }
+
+    fn marks<'a>(&'a self, entities: &'a [Entity]) -> BoxFuture<'a, Answers<Option<Mark>>> {
+        Box::pin(async move {
+            let state = self.lock();
+            entities.iter().map(|entity| Ok(state.marks.get(entity).cloned())).collect()
+        })
+    }
+
+    fn resolve<'a>(&'a self, request: &'a ResolveRequest) -> BoxFuture<'a, Result<Amended<Mark>, Error>> {
+        Box::pin(async move { self.resolve_one(request) })
     }
 }
 

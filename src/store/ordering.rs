@@ -7,12 +7,12 @@
 //!   its second run must not overwrite newer data.
 //! * **G2** One claim at a time works on an entity. A handler writes between its claim and its completion, and the mark
 //!   cannot order the writes of two handlers. A lease that ends without a settle leaves doubt, because its operation
-//!   may have taken effect. Operations older than one in doubt wait until that one completes or fails permanently, or
-//!   until one with its sequence or a greater one completes. A permanent failure is the handler's assertion that the
-//!   operation had no effect. No release ends doubt, because the record may be gone and its claim without a trace of
-//!   the lost run. A mark lists up to [`MAX_DOUBT`] operations in doubt. If another one is to be added, the two lowest
-//!   become one entry, which represents all operations up to the greater sequence. Only a completion at or above that
-//!   sequence ends it.
+//!   may have taken effect. Operations older than one in doubt wait until that one completes or fails permanently,
+//!   until one with its sequence or a greater one completes, or until an operator [resolves](resolve) the doubt. A
+//!   permanent failure is the handler's assertion that the operation had no effect. No release ends doubt, because the
+//!   record may be gone and its claim without a trace of the lost run. A mark lists up to [`MAX_DOUBT`] operations in
+//!   doubt. If another one is to be added, the two lowest become one entry, which represents all operations up to the
+//!   greater sequence. Only a completion at or above that sequence ends it, or an operator.
 //! * **G3** A completion raises the newest sequence and never lowers it. A settle frees the entity only if its own claim holds it.
 //! * **G4** A mark is kept as long as its newest outcome is replayed. After that it counts as absent.
 //!
@@ -34,6 +34,12 @@ use crate::{
     order::{Doubt, Holder, Mark, Order},
     record::{KeyHash, Owner, RECORD_VERSION, Record},
 };
+
+mod resolving;
+
+#[cfg(any(feature = "dynamodb", feature = "postgres", feature = "redis"))]
+pub(crate) use resolving::check_resolution;
+pub use resolving::resolve;
 
 /// The maximum number of entries of a mark for operations in doubt.
 pub const MAX_DOUBT: usize = 64;

@@ -7,7 +7,6 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use super::{Format, How};
 use crate::{dlq::Selector, time};
 
-/// Exit codes: 0 all done; 1 AWS or the store could not be reached; 2 wrong usage or settings; 3 nothing to do; 4 not all done.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DlqCommand {
     /// Lists messages, with the states of their operations and the effect of a redrive

@@ -8,8 +8,6 @@ use super::Format;
 use crate::{doctor::Severity, time};
 
 /// Without --stack and --function it checks the store alone. Options state what only the code of the functions contains.
-///
-/// Exit codes: 0 no findings; 5 findings; 1 something could not be read; 2 wrong usage or settings.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
     /// The functions of this CloudFormation stack, with their queues, and the stores that their variables name

@@ -159,7 +159,7 @@ async fn list(list: args::DlqList, target: &Target) -> Result<Ending> {
         eprintln!("{FIFO_NOTE}");
     }
     Ok(match messages.len() {
-        _ if is_interrupted => Ending::Incomplete,
+        _ if is_interrupted => Ending::Partly,
         0 => Ending::Nothing,
         _ => Ending::Done,
     })

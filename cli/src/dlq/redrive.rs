@@ -58,8 +58,8 @@ impl Made {
     fn ending(&self) -> Ending {
         let left = self.refused + self.foreign + self.behind + self.returned;
         match (self.moved, self.copied + self.failed + left) {
-            (_, 1..) => Ending::Incomplete,
-            _ if self.stopped.is_some() => Ending::Incomplete,
+            (_, 1..) => Ending::Partly,
+            _ if self.stopped.is_some() => Ending::Partly,
             (0, 0) => Ending::Nothing,
             _ => Ending::Done,
         }
@@ -143,7 +143,7 @@ async fn confirm(plan: &Plan, rules: &Rules<'_>, target: &Target) -> Result<Opti
     let (how, is_fifo) = (&rules.redrive.how, target.queue.is_fifo());
     if plan.is_interrupted {
         eprintln!("{INTERRUPTED}: nothing was moved");
-        return Ok(Some(Ending::Incomplete));
+        return Ok(Some(Ending::Partly));
     }
     if plan.selected.is_empty() {
         eprintln!("nothing to {ACTION}");
@@ -172,7 +172,7 @@ async fn confirm(plan: &Plan, rules: &Rules<'_>, target: &Target) -> Result<Opti
         return Ok(None);
     }
     eprintln!("nothing was moved");
-    Ok(Some(Ending::Nothing))
+    Ok(Some(Ending::Partly))
 }
 
 async fn destination(redrive: &DlqRedrive, target: &Target) -> Result<Queue> {

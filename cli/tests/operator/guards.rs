@@ -14,12 +14,12 @@ async fn nothing_is_changed_without_leave(backend: Backend) {
     // There is no terminal for the confirmation.
     let refused = records.run(&["release", &id]).await.assert_code(2);
     assert!(refused.errors.contains("--yes"), "{refused:?}");
-    records.run(&["release", &id, "--yes", "--read-only"]).await.assert_code(2);
+    records.run(&["release", &id, "--yes", "--read-only"]).await.assert_code(1);
     let mut command = records.command(&["release", &id, "--yes"]);
     command.env("LAMBDA_ONCE_READ_ONLY", "1");
-    let refused = ended(command).await.assert_code(2);
+    let refused = ended(command).await.assert_code(1);
     assert!(refused.errors.contains("LAMBDA_ONCE_READ_ONLY"), "{refused:?}");
-    records.run(&["release", &id, "--yes", "--audit", "/nowhere/audit.log"]).await.assert_code(2);
+    records.run(&["release", &id, "--yes", "--audit", "/nowhere/audit.log"]).await.assert_code(1);
     let dry = records.run(&["release", &id, "--dry-run", "--read-only"]).await.assert_code(0);
     assert!(dry.out.ends_with("would release 1 operation\n"), "{dry:?}");
     assert_eq!(records.read(hash).await, before);
@@ -51,12 +51,17 @@ async fn an_audit_line_says_who_did_what(backend: Backend) {
 
 #[tokio::test]
 async fn wrong_usage_has_its_own_exit_code() {
-    for arguments in
-        [&["release"][..], &["list"], &["--store", "mysql://h", "list"], &["--store", "redis://127.0.0.1:1", "list"]]
-    {
+    for (arguments, code) in [
+        (&["release"][..], 2),
+        (&["list"], 2),
+        (&["--store", "mysql://h", "list"], 2),
+        (&["--store", "redis://127.0.0.1:1", "show", "--operation", "charge", "--key", "7"], 2), // no scope
+        (&["--store", "redis://127.0.0.1:1", "show", "--id", "7"], 2),
+        (&["--store", "redis://127.0.0.1:1", "list"], 1),
+    ] {
         let mut command = tool();
         command.args(arguments);
-        ended(command).await.assert_code(2);
+        ended(command).await.assert_code(code);
     }
 }
 
@@ -69,7 +74,7 @@ async fn a_change_is_confirmed_on_a_terminal() {
     const SPAWN: &str = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
     let records = Records::new(Backend::Redis).await;
     let hash = records.abandon("order 7").await;
-    for (answer, code) in [("n\n", 1), ("\x03", 1), ("y\n", 0)] {
+    for (answer, code) in [("n\n", 4), ("\x03", 4), ("y\n", 0)] {
         let before = records.read(hash).await.unwrap();
         let tool = records.command(&["release", &hash.to_hex()]);
         let mut python = Command::new(std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned()));

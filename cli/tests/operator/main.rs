@@ -6,8 +6,10 @@ mod changes;
 mod dlq;
 mod doctor;
 mod guards;
+mod order;
 mod reading;
 #[path = "../../../tests/support/servers.rs"]
 mod servers;
 mod support;
 mod table;
+mod trials;

@@ -139,7 +139,12 @@ impl Records {
 
     /// An engine that worked an hour ago: the leases of its claims have ended.
     pub(crate) async fn earlier(&self) -> Idempotency {
-        let clock = ManualClock::at(Timestamp::from(SystemTime::now()).before(Duration::from_secs(3_600)));
+        self.ago(Duration::from_secs(3_600)).await
+    }
+
+    /// An engine that worked this long ago.
+    pub(crate) async fn ago(&self, time: Duration) -> Idempotency {
+        let clock = ManualClock::at(Timestamp::from(SystemTime::now()).before(time));
         let store = self.store(Some(clock.clone())).await;
         Idempotency::builder(store).scope(SCOPE).clock(clock).after_unknown(AfterUnknown::Refuse).build().unwrap()
     }

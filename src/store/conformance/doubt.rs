@@ -120,7 +120,7 @@ fn long(entity: &Entity, sequence: u64) -> ClaimRequest {
 
 /// Loses this many operations of an entity, with the sequences 10, 20, and so on. A mark lists 64, and the 66th claim
 /// finds it full, with the lapsed holder in addition.
-async fn lost(subject: &Subject, entity: &Entity, count: u64) -> Vec<ClaimRequest> {
+pub(super) async fn lost(subject: &Subject, entity: &Entity, count: u64) -> Vec<ClaimRequest> {
     let mut lost = Vec::new();
     for number in 1..=count {
         let claim = long(entity, 10 * number);

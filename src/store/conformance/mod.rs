@@ -38,13 +38,15 @@ mod doubt;
 mod listing;
 mod orders;
 mod releases;
+mod resolutions;
 mod settles;
 
 /// The checks, only for [`conformance_tests!`](crate::conformance_tests).
 #[doc(hidden)]
 pub mod checks {
     pub use super::{
-        amendments::*, amendments_in_order::*, claims::*, doubt::*, listing::*, orders::*, releases::*, settles::*,
+        amendments::*, amendments_in_order::*, claims::*, doubt::*, listing::*, orders::*, releases::*, resolutions::*,
+        settles::*,
     };
 }
 
@@ -130,6 +132,14 @@ macro_rules! conformance_tests {
             an_operators_settle_and_a_newer_claim_both_count,
             a_takeover_and_an_amendment_exclude_each_other,
             amendments_are_answered_in_order,
+            marks_are_read_in_order,
+            an_operator_ends_the_doubt_that_a_statement_names,
+            a_resolution_leaves_records_as_they_are,
+            a_resolution_changes_only_the_mark_that_was_read,
+            no_doubt_is_resolved_while_a_claim_is_live,
+            a_resolved_mark_lives_as_long_as_the_operator_says,
+            merged_doubt_ends_with_an_operators_statement,
+            a_resolution_and_a_newer_claim_exclude_each_other,
         );
     };
     (listing: $subject:expr) => {

@@ -250,9 +250,13 @@ impl Schema {
         Ok(TransactWriteItem::builder().update(write.build().map_err(super::error::unbuilt)?).build())
     }
 
+    fn put_mark(&self, entity: &Entity, mark: &Mark, seen: Option<&Item>) -> Result<TransactWriteItem, Error> {
+        Ok(TransactWriteItem::builder().update(self.replaced_mark(entity, mark, seen)?).build())
+    }
+
     /// Replaces the mark, if it is unchanged since it was read, because the new one depends on it. Attributes that are
     /// unknown to this version are kept.
-    fn put_mark(&self, entity: &Entity, mark: &Mark, seen: Option<&Item>) -> Result<TransactWriteItem, Error> {
+    pub(super) fn replaced_mark(&self, entity: &Entity, mark: &Mark, seen: Option<&Item>) -> Result<Update, Error> {
         let (condition, mut names, values) = self.as_seen(seen);
         let (mut values, mut sets, mut removed) = (values.unwrap_or_default(), Vec::new(), Vec::new());
         let mut item = self.mark_item(entity, mark);
@@ -280,7 +284,7 @@ impl Schema {
             .set_expression_attribute_names(Some(names))
             .set_expression_attribute_values(Some(values))
             .return_values_on_condition_check_failure(AllOld);
-        Ok(TransactWriteItem::builder().update(write.build().map_err(super::error::unbuilt)?).build())
+        write.build().map_err(super::error::unbuilt)
     }
 
     /// Leaves the mark unchanged, on the condition that it has not changed since it was read.

@@ -33,12 +33,13 @@ use std::{fmt, sync::Arc};
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
-    amend::{Amend, AmendRequest, Amended},
+    amend::{Amend, AmendRequest, Amended, ResolveRequest},
     listing::{List, ListRequest, Page},
 };
 use crate::{
     clock::{Clock, SystemClock},
     error::Error,
+    order::{Entity, Mark},
     record::{KeyHash, Record},
 };
 use aws_sdk_dynamodb::{
@@ -280,11 +281,20 @@ impl List for DynamoDbStore {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Amend for DynamoDbStore {
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
         if requests.iter().any(|request| request.order().is_some()) {
             return by_entity(requests, |request| &request.key, |request| Box::pin(self.amend_one(request)));
         }
         side_by_side(requests, |request| Box::pin(self.amend_one(request)))
+    }
+
+    fn marks<'a>(&'a self, entities: &'a [Entity]) -> BoxFuture<'a, Answers<Option<Mark>>> {
+        side_by_side(entities, |entity| Box::pin(self.read_mark_of(entity)))
+    }
+
+    fn resolve<'a>(&'a self, request: &'a ResolveRequest) -> BoxFuture<'a, Result<Amended<Mark>, Error>> {
+        Box::pin(self.resolve_mark(request))
     }
 }

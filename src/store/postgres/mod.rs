@@ -34,12 +34,13 @@ use std::{fmt, sync::Arc};
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
-    amend::{Amend, AmendRequest, Amended},
+    amend::{Amend, AmendRequest, Amended, ResolveRequest},
     listing::{List, ListRequest, Page},
 };
 use crate::{
     clock::Clock,
     error::Error,
+    order::{Entity, Mark},
     record::{KeyHash, Record},
 };
 
@@ -53,6 +54,7 @@ mod maintenance;
 mod mark;
 mod ordered;
 mod read;
+mod resolve;
 mod rollback;
 mod row;
 mod settle;
@@ -175,8 +177,17 @@ impl List for PostgresStore {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Amend for PostgresStore {
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
         Box::pin(self.amend_all(requests))
+    }
+
+    fn marks<'a>(&'a self, entities: &'a [Entity]) -> BoxFuture<'a, Answers<Option<Mark>>> {
+        Box::pin(self.read_marks(entities))
+    }
+
+    fn resolve<'a>(&'a self, request: &'a ResolveRequest) -> BoxFuture<'a, Result<Amended<Mark>, Error>> {
+        Box::pin(self.resolve_mark(request))
     }
 }

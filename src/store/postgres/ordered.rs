@@ -314,7 +314,7 @@ impl PostgresStore {
 }
 
 /// Sends `BEGIN` and then the statements of `work`, all together.
-async fn begin<T>(
+pub(super) async fn begin<T>(
     connection: &Connection,
     operation: &'static str,
     work: impl Future<Output = Result<T, Failure>>,
@@ -324,7 +324,7 @@ async fn begin<T>(
 }
 
 /// Sends the statements of `work` and then `COMMIT`, all together. If one fails, the `COMMIT` rolls back.
-async fn commit<T>(
+pub(super) async fn commit<T>(
     connection: &Connection,
     operation: &'static str,
     work: impl Future<Output = Result<T, Failure>>,

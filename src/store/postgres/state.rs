@@ -86,7 +86,7 @@ impl PostgresStore {
         let (held, record, mark) = join3(
             connection.execute(operation, &self.statements.hold_mark, &parameters),
             self.select_by(&self.statements.hold_record, connection, &[key.as_bytes().as_slice()], data, operation),
-            self.read_mark(connection, key, operation),
+            self.read_mark(connection, &Entity::of(key), operation),
         )
         .await;
         // The statements after a failed one report only that failure.
@@ -104,20 +104,20 @@ impl PostgresStore {
         operation: &'static str,
     ) -> Result<State, Failure> {
         let (mark, record) = join(
-            self.read_mark(connection, key, operation),
+            self.read_mark(connection, &Entity::of(key), operation),
             self.select(connection, &[key.as_bytes().as_slice()], data, operation),
         )
         .await;
         state(record, mark, data, operation)
     }
 
-    async fn read_mark(
+    /// Reads the mark, and the time.
+    pub(super) async fn read_mark(
         &self,
         connection: &Connection,
-        key: &KeyHash,
+        entity: &Entity,
         operation: &'static str,
     ) -> Result<(Option<Mark>, Timestamp), Failure> {
-        let entity = Entity::of(key);
         let entity = entity.as_bytes().as_slice();
         let parameters: [Parameter<'_>; 2] = [(&self.scope.as_ref(), Type::TEXT), (&entity, Type::BYTEA)];
         let rows = connection.query(operation, &self.statements.read_mark, &parameters).await?;

@@ -150,6 +150,8 @@ pub(super) struct Statements {
     pub(super) hold_mark: String,
     pub(super) hold_record: String,
     pub(super) read_mark: String,
+    /// The statement of an operator who ends doubt.
+    pub(super) resolve_mark: String,
     pub(super) write_mark: String,
     pub(super) purge: String,
     pub(super) purge_marks: String,
@@ -181,6 +183,7 @@ impl Statements {
             release: names.fill(include_str!("release.sql")),
             hold_mark: names.fill(include_str!("hold_mark.sql")),
             read_mark: names.fill(include_str!("read_mark.sql")),
+            resolve_mark: names.fill(include_str!("resolve_mark.sql")),
             write_mark: names.fill(include_str!("write_mark.sql")),
             purge: names.fill(include_str!("purge.sql")),
             purge_marks: names.fill(include_str!("purge_marks.sql")),

@@ -6,6 +6,7 @@ use super::{error, failure::Failure, mark, record};
 use crate::{
     clock::Timestamp,
     error::Error,
+    order::Entity,
     record::Status,
     store::{
         ClaimRequest, Claimed, Grant, SettleRequest, Settled, Settlement,
@@ -45,7 +46,7 @@ fn refusal(request: &ClaimRequest, refused: Vec<Value>) -> Result<Judgement, Err
     let Some(order) = request.order() else {
         return rules::judge(&record.ok_or_else(unexpected)?, request, now);
     };
-    let mark = mark::mark(refused.next().ok_or_else(unexpected)?, &request.key, CLAIM)?;
+    let mark = mark::mark(refused.next().ok_or_else(unexpected)?, Entity::of(&request.key), CLAIM)?;
     ordering::judge(record.as_ref(), mark.as_ref(), request, order, now)
 }
 

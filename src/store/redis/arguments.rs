@@ -60,8 +60,8 @@ impl redis::ToSingleRedisArg for IndexName<'_> {}
 
 /// The name of a mark's hash. It has the slot of the entity's records, but a different length than their names.
 pub(super) struct MarkName<'a> {
-    prefix: &'a str,
-    entity: Entity,
+    pub(super) prefix: &'a str,
+    pub(super) entity: Entity,
 }
 
 impl ToRedisArgs for MarkName<'_> {

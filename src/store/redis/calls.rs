@@ -89,7 +89,7 @@ impl RedisStore {
 
     /// Calls a script for each request with a result of this size. If the server does not have the script, the call is
     /// sent again with the script's text.
-    async fn evaluate<R: Sync>(
+    pub(super) async fn evaluate<R: Sync>(
         &self,
         requests: &[R],
         sizes: &[usize],
@@ -111,7 +111,7 @@ impl RedisStore {
     }
 
     /// Sends commands with values of these sizes in as few pipelines as possible. Returns the replies in order.
-    async fn send(&self, sizes: &[usize], mut commands: Vec<Cmd>) -> Vec<Result<Value, Failure>> {
+    pub(super) async fn send(&self, sizes: &[usize], mut commands: Vec<Cmd>) -> Vec<Result<Value, Failure>> {
         let chunks = chunks(sizes, MAX_BATCH, MAX_BYTES);
         if chunks.len() <= 1 {
             return if commands.is_empty() { Vec::new() } else { self.link.send(commands).await };
@@ -125,7 +125,7 @@ impl RedisStore {
     }
 
     /// Returns the time argument of the scripts, which is empty for the server's own clock.
-    fn now(&self) -> String {
+    pub(super) fn now(&self) -> String {
         self.clock.as_ref().map(|clock| clock.now().as_millis().to_string()).unwrap_or_default()
     }
 

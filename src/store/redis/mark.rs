@@ -11,22 +11,21 @@ use crate::{
     store::ordering,
 };
 
-/// The fields of a mark, in the order in which `mark.lua` returns them.
-const FIELDS: [&str; 8] =
+/// The fields of a mark, in the order in which the scripts return them.
+pub(super) const FIELDS: [&str; 8] =
     ["newest", "owner", "holder", "sequence", "in_progress_expiration", "doubt", "v", "expiration"];
 
-/// Reads the mark from the reply to a claim of `key`, or returns `None` if there is none.
+/// Reads the mark of an entity from its fields, or returns `None` if there is none.
 ///
 /// # Errors
 ///
 /// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, if a field has a value that is unknown to this version.
-pub(super) fn mark(answer: Value, key: &KeyHash, operation: &'static str) -> Result<Option<Mark>, Error> {
+pub(super) fn mark(answer: Value, entity: Entity, operation: &'static str) -> Result<Option<Mark>, Error> {
     let Some([newest, owner, held, sequence, lease, doubt, version, expiration]) =
         field::fields(FIELDS, answer, operation)?
     else {
         return Ok(None);
     };
-    let entity = Entity::of(key);
     let holder = match owner.known(Owner::from_hex)? {
         Some(owner) => Some(Holder {
             owner,
@@ -44,6 +43,24 @@ pub(super) fn mark(answer: Value, key: &KeyHash, operation: &'static str) -> Res
         expiration: expiration.required(|seconds| seconds.parse().ok())?,
         version: version.version()?,
     }))
+}
+
+/// Returns the values of the [fields](FIELDS), which are empty if they are absent.
+pub(super) fn stored(mark: &Mark) -> [String; 8] {
+    let holder = mark.holder.as_ref();
+    let half = |key: &KeyHash| key.to_hex().split_off(32);
+    let entry =
+        |doubt: &Doubt| format!("{} {},", doubt.sequence.to_digits(), doubt.key.as_ref().map(half).unwrap_or_default());
+    [
+        mark.newest.map(|newest| newest.to_digits()).unwrap_or_default(),
+        holder.map(|holder| holder.owner.to_hex()).unwrap_or_default(),
+        holder.map(|holder| half(&holder.key)).unwrap_or_default(),
+        holder.map(|holder| holder.sequence.to_digits()).unwrap_or_default(),
+        holder.map(|holder| holder.lease_until.as_millis().to_string()).unwrap_or_default(),
+        mark.doubt.iter().map(entry).collect(),
+        mark.version.to_string(),
+        mark.expiration.to_string(),
+    ]
 }
 
 /// Returns the error of a settle whose mark has this version.

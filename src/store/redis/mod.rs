@@ -46,12 +46,13 @@ use std::{fmt, sync::Arc};
 use super::{
     Answers, BoxFuture, ClaimRequest, Claimed, Database, Limits, RecordFormat, ResultData, SettleRequest, Settled,
     Store, StoreId,
-    amend::{Amend, AmendRequest, Amended},
+    amend::{Amend, AmendRequest, Amended, ResolveRequest},
     listing::{List, ListRequest, Page},
 };
 use crate::{
     clock::Clock,
     error::Error,
+    order::{Entity, Mark},
     record::{KeyHash, Record},
 };
 
@@ -69,6 +70,7 @@ mod listing;
 mod mark;
 mod node;
 mod record;
+mod resolve;
 mod scripts;
 mod shared;
 mod warm;
@@ -187,8 +189,17 @@ impl List for RedisStore {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Amend for RedisStore {
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
         Box::pin(self.amend_all(requests))
+    }
+
+    fn marks<'a>(&'a self, entities: &'a [Entity]) -> BoxFuture<'a, Answers<Option<Mark>>> {
+        Box::pin(self.read_marks(entities))
+    }
+
+    fn resolve<'a>(&'a self, request: &'a ResolveRequest) -> BoxFuture<'a, Result<Amended<Mark>, Error>> {
+        Box::pin(self.resolve_mark(request))
     }
 }

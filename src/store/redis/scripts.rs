@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-use super::arguments::Name;
+use super::arguments::{MarkName, Name};
 use crate::record::{NEWEST_KNOWN_VERSION, RECORD_VERSION};
 
 /// The capacity of a call without an order or a large result.
@@ -46,6 +46,8 @@ impl Variant {
 pub(super) static CLAIM: Script = Script::new("", include_str!("claim.lua"));
 pub(super) static SETTLE: Script = Script::new(ALLOW_OOM, include_str!("settle.lua"));
 pub(super) static AMEND: Script = Script::new(ALLOW_OOM, include_str!("amend.lua"));
+/// Has no variants, because it changes only a mark.
+pub(super) static RESOLVE: Script = Script::new(ALLOW_OOM, include_str!("resolve.lua"));
 
 struct Text {
     text: String,
@@ -80,12 +82,7 @@ impl Script {
 
     /// Starts a call on the record of this name. The caller adds the arguments.
     pub(super) fn call(&self, by: By, name: Name<'_>, variant: Variant) -> Cmd {
-        let mut command = Cmd::with_capacity(ARGUMENTS, ARGUMENT_BYTES);
-        let script = self.text(variant);
-        match by {
-            By::Hash => command.arg("EVALSHA").arg(&script.hash),
-            By::Text => command.arg("EVAL").arg(&script.text),
-        };
+        let mut command = self.command(by, variant);
         let (mark, index) = (name.mark(), name.index());
         command.arg(1 + usize::from(variant.is_ordered) + usize::from(variant.is_indexed)).arg(name);
         if variant.is_ordered {
@@ -94,6 +91,23 @@ impl Script {
         if variant.is_indexed {
             command.arg(index);
         }
+        command
+    }
+
+    /// Starts a call on the mark of this name alone. The caller adds the arguments.
+    pub(super) fn call_on_mark(&self, by: By, name: MarkName<'_>) -> Cmd {
+        let mut command = self.command(by, Variant { is_ordered: false, is_indexed: false });
+        command.arg(1).arg(name);
+        command
+    }
+
+    fn command(&self, by: By, variant: Variant) -> Cmd {
+        let mut command = Cmd::with_capacity(ARGUMENTS, ARGUMENT_BYTES);
+        let script = self.text(variant);
+        match by {
+            By::Hash => command.arg("EVALSHA").arg(&script.hash),
+            By::Text => command.arg("EVAL").arg(&script.text),
+        };
         command
     }
 }

@@ -3,8 +3,13 @@
 use futures_util::future::join_all;
 use lambda_once::{
     clock::Timestamp,
+    order::{Entity, Mark, Sequence},
     record::KeyHash,
-    store::{Refusal, postgres::PostgresStore},
+    store::{
+        Refusal,
+        amend::{Amend, Amended, Resolution, ResolveRequest},
+        postgres::PostgresStore,
+    },
 };
 use tokio::task::JoinHandle;
 
@@ -242,4 +247,37 @@ async fn a_key_claimed_without_an_order_meanwhile_does_not_hold_the_entity() {
     let (claimed, ()) = tokio::join!(claim_one(&store, &claim), plain);
     assert_eq!(claimed.unwrap(), Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }));
     granted(&direct, &ordered(&entity, 4)).await;
+}
+
+/// An operator's statement waits for a write to the mark, and then finds that the mark is not as it was read.
+// Tests O8.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolution_waits_for_a_write_to_its_mark() {
+    let connection = support::postgres::role(&[]).await;
+    let clock = support::future_clock();
+    let store = support::postgres::config(connection.clone()).build().unwrap().with_clock(clock.clone());
+    let (sessions, entity) = (Sessions::of(&connection).await, entity());
+    let lost = ordered(&entity, 5);
+    granted(&store, &lost).await;
+    clock.advance(2 * lost.lease);
+    let entity_of_mark = Entity::of(&lost.key);
+    let request = ResolveRequest {
+        entity: entity_of_mark,
+        read: store.marks(&[entity_of_mark]).await.remove(0).unwrap().expect("a mark"),
+        skew_margin: Duration::ZERO,
+        retention: lost.retention,
+        resolution: Resolution::NoEffect { sequences: vec![5_u64.into()] },
+    };
+    let transaction = holding(&entity).await;
+    let resolved = tokio::spawn({
+        let (store, request) = (store.clone(), request.clone());
+        async move { store.resolve(&request).await }
+    });
+    sessions.until_waiting(1).await;
+    let newest = Sequence::from(4_u64);
+    let change = format!("UPDATE once_marks SET newest = '{}' WHERE entity = ", newest.to_digits());
+    transaction.execute(&format!("{change}'\\x{entity_of_mark}'")).await;
+    transaction.commit().await;
+    let current = Box::new(Mark { newest: Some(newest), ..request.read });
+    assert_eq!(resolved.await.unwrap().unwrap(), Amended::Unchanged { current });
 }

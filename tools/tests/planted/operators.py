@@ -1,4 +1,4 @@
-"""Mutations of operator actions: rules O1 and O5, record formats, and lists."""
+"""Mutations of operator actions: rules O1, O5 and O8, record formats, and lists."""
 
 from tools.tests.planted.plant import AMEND_LUA, DYNAMODB_MARK, LISTING, ORDERING, RULES, WRITE_MARK_SQL, Plant, suite
 
@@ -28,6 +28,23 @@ AMENDMENTS = [
     Plant("O5", "PostgreSQL loses the mark of a claim that was handed back", WRITE_MARK_SQL,
           "owner IS NOT DISTINCT FROM $12::bytea", "owner = $12::bytea",
           suite("amendments_in_postgres", "an_operator_settles_an_ordered_operation_with_its_mark")),
+    # O8: an operator's statement ends the doubt that it names, on the mark that was read, while no claim is live.
+    Plant("O8", "doubt is resolved beside a live claim", "store/ordering/resolving.rs",
+          "!has_lapsed(holder.lease_until, request.skew_margin, now)", "!has_lapsed(holder.lease_until, request.skew_margin, now) && false",
+          suite("amendments_in_memory", "no_doubt_is_resolved_while_a_claim_is_live")),
+    Plant("O8", "a lapsed holder stays in doubt", "store/ordering/resolving.rs",
+          "mark.holder = mark.holder.filter(|holder| stays(holder.sequence));\n", "",
+          suite("amendments_in_memory", "an_operator_ends_the_doubt_that_a_statement_names")),
+    Plant("O8", "a resolution shortens the time for which a mark is kept, or does not extend it", "store/ordering/resolving.rs",
+          "mark.expiration.max(kept_until)", "mark.expiration.min(kept_until)",
+          suite("amendments_in_memory", "a_resolved_mark_lives_as_long_as_the_operator_says")),
+    Plant("O8", "Redis does not compare the mark that was read", "store/redis/resolve.lua",
+          "  if (found[place] or '') ~= ARGV[1 + place] then return 0 end\n", "",
+          suite("amendments_in_redis", "a_resolution_and_a_newer_claim_exclude_each_other")),
+    Plant("O8", "PostgreSQL does not lock the mark", "store/postgres/resolve.rs",
+          "connection.execute(RESOLVE, &self.statements.hold_mark, &parameters)",
+          "connection.execute(RESOLVE, &self.statements.read_mark, &parameters)",
+          "stores postgres::orders::a_resolution_waits_for_a_write_to_its_mark"),
     Plant("O5", "DynamoDB settles without the mark", DYNAMODB_MARK,
           "match ordering::amended(before.as_ref(), request, now)? {", "match None::<Mark> {",
           suite("amendments_in_dynamodb", "an_operators_settle_ends_only_its_own_doubt")),

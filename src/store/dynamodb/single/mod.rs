@@ -25,6 +25,7 @@ mod claim;
 mod commit;
 mod expressions;
 mod ordered;
+mod resolve;
 mod settle;
 mod transaction;
 

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The maximum number of tries of a claim or a settle while others change the record or the mark.
-const MAX_TRIES: u32 = 5;
+pub(super) const MAX_TRIES: u32 = 5;
 
 /// The first pause of a claim that meets another transaction. All pauses together take a part of the time that the
 /// engine gives a call.
@@ -99,7 +99,7 @@ impl DynamoDbStore {
                         break;
                     }
                     sleep(pause).await;
-                    mark = Seen::Item(self.read_mark(&request.key, "claim").await?);
+                    mark = Seen::Item(self.read_mark(&Entity::of(&request.key), "claim").await?);
                     item = self.read_item(&request.key, request.result_data, "claim").await?;
                 }
             }
@@ -130,7 +130,7 @@ impl DynamoDbStore {
             if !(is_open && matches!(mark, Seen::Nothing)) {
                 return Ok(judgement);
             }
-            *mark = Seen::Item(self.read_mark(&request.key, "claim").await?);
+            *mark = Seen::Item(self.read_mark(&Entity::of(&request.key), "claim").await?);
         }
     }
 
@@ -227,7 +227,7 @@ impl DynamoDbStore {
 
     /// Records the outcome of an ordered operation for an operator, and the mark with it.
     pub(super) async fn amend_ordered(&self, request: &AmendRequest) -> Result<Amended, Error> {
-        let mut mark = self.read_mark(&request.key, AMEND).await?;
+        let mut mark = self.read_mark(&Entity::of(&request.key), AMEND).await?;
         for _ in 0..MAX_TRIES {
             let now = self.clock.now();
             let (expression, values) = self.amending_expression(request, now);
@@ -406,18 +406,18 @@ impl DynamoDbStore {
     async fn mark_of(&self, found: Found, key: &KeyHash, operation: &'static str) -> Result<Option<Item>, Error> {
         match found {
             Found(Some(item)) => Ok(Some(item)),
-            Found(None) => self.read_mark(key, operation).await,
+            Found(None) => self.read_mark(&Entity::of(key), operation).await,
         }
     }
 
-    pub(super) async fn read_mark(&self, key: &KeyHash, operation: &'static str) -> Result<Option<Item>, Error> {
+    pub(super) async fn read_mark(&self, entity: &Entity, operation: &'static str) -> Result<Option<Item>, Error> {
         let get = self.client.get_item().table_name(&self.schema.table);
-        let get = get.set_key(Some(self.schema.mark_key(&Entity::of(key)))).consistent_read(true);
+        let get = get.set_key(Some(self.schema.mark_key(entity))).consistent_read(true);
         Ok(get.send().await.map_err(|failure| self.failed(failure, operation))?.item)
     }
 }
 
-fn changed_each_time(operation: &'static str) -> Error {
+pub(super) fn changed_each_time(operation: &'static str) -> Error {
     let message = "the record or the mark of its entity was changed each time that this was tried";
     Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, operation, message)
 }

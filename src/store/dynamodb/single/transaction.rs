@@ -16,7 +16,7 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
     future::BoxFuture,
-    order::Order,
+    order::{Entity, Order},
     record::{Owner, Status, StoredResult},
     store::{
         ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled,
@@ -158,7 +158,7 @@ impl Transactional for DynamoDbStore {
             return Box::pin(std::future::ready(Ok(granted(false))));
         };
         Box::pin(async move {
-            let item = self.read_mark(&request.key, "claim").await?;
+            let item = self.read_mark(&Entity::of(&request.key), "claim").await?;
             let known = self.known_mark(item.as_ref(), &request.key, "claim")?;
             let has_merged_doubt = ordering::begins_to_merge(known.as_ref(), self.clock.now());
             let mark = Seen::Item(item);
@@ -257,7 +257,7 @@ impl DynamoDbStore {
                 Sent::MarkRefused(found) => {
                     mark = Seen::Item(match found {
                         Some(item) => Some(item),
-                        None => self.read_mark(&request.key, COMMIT).await?,
+                        None => self.read_mark(&Entity::of(&request.key), COMMIT).await?,
                     });
                 }
             }
