@@ -55,6 +55,8 @@ pub struct Key {
     pub policy: Policy,
     /// Entity and sequence of an ordered operation.
     pub order: Option<(u32, u64)>,
+    /// Whether its effect is a row that a transaction commits together with the outcome.
+    pub is_transaction: bool,
     /// Whether its handler always fails permanently, without an effect.
     pub is_poison: bool,
 }
@@ -165,6 +167,11 @@ pub enum Fact {
         /// The run.
         run: RunId,
     },
+    /// A row of the run was in the database at the end.
+    Row {
+        /// The run.
+        run: RunId,
+    },
     /// The handler is about to return.
     Ended {
         /// The run.
@@ -268,7 +275,7 @@ impl History {
             }
             Fact::Invoked { invocation, .. } | Fact::Responded { invocation } => invocations.contains(&invocation),
             Fact::Asked { call, .. } | Fact::Told { call, .. } => calls.contains(&call),
-            Fact::Began { run, .. } | Fact::Effect { run } | Fact::Ended { run, .. } => runs.contains(&run),
+            Fact::Began { run, .. } | Fact::Effect { run } | Fact::Row { run } | Fact::Ended { run, .. } => runs.contains(&run),
             Fact::Struck { worker }
             | Fact::Killed { worker }
             | Fact::Frozen { worker }

@@ -124,10 +124,21 @@ pub(crate) fn report(
         say(&format!("\nviolated: {violation}\n{:?}", history.keys[violation.key as usize]));
     }
     if let Some(first) = violations.first() {
+        say(&format!("the first is found after {} operations", begun_before(history, first.at)));
         say(&format!("\n{}", history.of_key(first.key)));
         say(&format!("{} violations in all", violations.len()));
     }
     Ok(if violations.is_empty() && is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns the number of operations that had begun at this time.
+fn begun_before(history: &History, at: Ms) -> usize {
+    let events = history.events.iter().take_while(|event| event.at <= at);
+    let keys = events.filter_map(|event| match event.fact {
+        Fact::Sent { key, .. } | Fact::Asked { key, .. } => Some(key),
+        _ => None,
+    });
+    keys.max().map_or(0, |key| key as usize + 1)
 }
 
 const LOST: &str = "messages lost";

@@ -1,11 +1,19 @@
 //! No message is lost, and no key is stuck once faults have stopped.
 
-use super::{Index, Violation, index::Message};
-use crate::history::{Answer, Entry, Key, KeyId, Policy};
+use super::{
+    Index, Violation,
+    index::{Message, Moment},
+};
+use crate::history::{Answer, Entry, History, Key, KeyId, Policy};
 
-pub(super) fn check(index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violation>) {
+pub(super) fn check(history: &History, index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violation>) {
+    let rows: Vec<u32> = index.runs_of(key).flat_map(|run| (0..run.rows).map(|_| run.number)).collect();
+    if rows.len() > 1 {
+        let text = format!("rows of the runs {rows:?} were committed");
+        found.push(Violation { property: "a transaction commits once", key, at: index.end, text });
+    }
     for message in index.messages_of(key) {
-        message_of(index, key, of, message, found);
+        message_of(history, index, key, message, found);
     }
     if of.entry == Entry::Http && !index.calls_of(key).any(|call| is_final(of, call.told.map(|(answer, _)| answer))) {
         let text = "no request has a final response".to_owned();
@@ -21,12 +29,19 @@ fn is_final(of: &Key, answer: Option<Answer>) -> bool {
     }
 }
 
-fn message_of(index: &Index, key: KeyId, of: &Key, message: &Message, found: &mut Vec<Violation>) {
+fn message_of(history: &History, index: &Index, key: KeyId, message: &Message, found: &mut Vec<Violation>) {
+    let of = &history.keys[key as usize];
     let mut violate = |at, property, text: &str| found.push(Violation { property, key, at, text: text.to_owned() });
     if let Some((_, at)) = message.acknowledged {
-        // An older operation of an entity is acknowledged once a newer one has taken effect.
+        if of.is_transaction {
+            let rows: u32 = index.runs_of(key).map(|run| run.rows).sum();
+            if rows == 0 {
+                violate(at.at, "no message is lost", "it was acknowledged without a row");
+            }
+            return;
+        }
         let is_done = index.runs_of(key).any(|run| run.effect.is_some_and(|effect| effect < at));
-        if !is_done && of.order.is_none() {
+        if !is_done && !is_superseded(history, index, of, at) {
             violate(at.at, "no message is lost", "it was acknowledged without an effect");
         }
     } else if let Some(at) = message.dead_lettered {
@@ -36,6 +51,14 @@ fn message_of(index: &Index, key: KeyId, of: &Key, message: &Message, found: &mu
     } else {
         violate(index.end, "no message is lost", "it is neither acknowledged nor dead-lettered");
     }
+}
+
+/// Returns whether a newer operation of the entity took effect before.
+fn is_superseded(history: &History, index: &Index, of: &Key, at: Moment) -> bool {
+    let Some((entity, sequence)) = of.order else { return false };
+    index.runs.iter().filter(|run| run.effect.is_some_and(|effect| effect < at)).any(|run| {
+        history.keys[run.key as usize].order.is_some_and(|(of, newer)| of == entity && newer > sequence)
+    })
 }
 
 /// Returns whether a run was lost, or a fault may have left a claim without a run, so that the key is abandoned.

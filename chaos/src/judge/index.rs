@@ -24,6 +24,7 @@ pub(super) struct Run {
     /// Before this time nobody else may have its key, unless it was released.
     pub(super) holds_until: Ms,
     pub(super) effect: Option<Moment>,
+    pub(super) rows: u32,
     pub(super) ended: Option<(End, Moment)>,
     /// The time at which its own caller got its outcome.
     pub(super) answered: Option<Moment>,
@@ -165,6 +166,7 @@ impl Index {
                     began: now,
                     holds_until,
                     effect: None,
+                    rows: 0,
                     ended: None,
                     answered: None,
                 });
@@ -173,6 +175,7 @@ impl Index {
             Fact::Effect { run } => {
                 self.runs[run as usize].effect.get_or_insert(now);
             }
+            Fact::Row { run } => self.runs[run as usize].rows += 1,
             Fact::Ended { run, end } => self.runs[run as usize].ended = Some((end, now)),
             Fact::Struck { worker } => self.troubles.entry(worker).or_default().strikes.push(now.at),
             Fact::Killed { worker } => self.troubles.entry(worker).or_default().killed = Some(now.at),

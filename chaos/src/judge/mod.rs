@@ -8,7 +8,7 @@
 //! | `runs.rs` | one live run per key; after a run without a recorded outcome, runs and effects by the policy of the key; nothing after an outcome |
 //! | `answers.rs` | all responses of a key are equal |
 //! | `order.rs` | no effect after a newer one of its entity |
-//! | `endings.rs` | no message is lost, and no key is stuck once faults have stopped |
+//! | `endings.rs` | no message is lost, no transaction commits twice, and no key is stuck once faults have stopped |
 
 use std::fmt;
 
@@ -62,7 +62,7 @@ pub fn judge(history: &History, terms: Terms) -> Vec<Violation> {
     for (key, of) in (0..).zip(&history.keys) {
         runs::check(&index, key, of, &mut found);
         answers::check(&index, key, &mut found);
-        endings::check(&index, key, of, &mut found);
+        endings::check(history, &index, key, of, &mut found);
     }
     order::check(history, &index, &mut found);
     found.sort_by_key(|violation| violation.at);

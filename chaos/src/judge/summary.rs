@@ -39,6 +39,7 @@ pub fn summarize(history: &History, index: &Index) -> Summary {
         ("runs that took over", index.runs.iter().filter(|run| run.took_over).count() as u64),
         ("effects", index.runs.iter().filter(|run| run.effect.is_some()).count() as u64),
         ("effects repeated, under Rerun after a loss", repeated),
+        ("rows committed in transactions", count(|fact| matches!(fact, Fact::Row { .. }))),
         ("probes", count(|fact| matches!(fact, Fact::Probed { .. }))),
         ("messages replayed or superseded", acknowledged_replays.count() as u64),
         (

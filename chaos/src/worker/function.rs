@@ -1,12 +1,17 @@
 //! A Lambda function with several queues, each with the library's SQS service.
 
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
-use lambda_once::{AfterUnknown, BoxError, BoxFuture, Error, Failure, Key, RecordContext, batch::PermanentFailures};
+use lambda_once::{
+    AfterUnknown, BoxError, BoxFuture, Error, Failure, Key, PostgresStore, RecordContext,
+    batch::{PermanentFailures, in_transaction},
+    store::postgres::Transaction,
+};
 use lambda_runtime::{LambdaEvent, service_fn};
 use serde::Deserialize;
 use tower::ServiceExt;
 
 use super::{Context, handler};
+use crate::settings::StoreKind;
 
 /// The body of a message.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -19,12 +24,15 @@ type Queue = Box<dyn Fn(LambdaEvent<SqsEvent>) -> BoxFuture<'static, Result<SqsB
 
 /// Handles events until the process ends.
 pub(super) async fn run(context: Context) -> Result<(), BoxError> {
-    let queues = [
+    let mut queues = vec![
         ("rerun", queue(&context, "rerun", AfterUnknown::Rerun).await?),
         ("refuse", queue(&context, "refuse", AfterUnknown::Refuse).await?),
         ("probe", queue(&context, "probe", AfterUnknown::Probe).await?),
         ("ordered", queue(&context, "ordered", AfterUnknown::Rerun).await?),
     ];
+    if context.store == StoreKind::Postgres {
+        queues.push(("transaction", transactions(&context)?));
+    }
     let function = service_fn(move |event: LambdaEvent<SqsEvent>| {
         let arn = event.payload.records.first().and_then(|record| record.event_source_arn.as_deref());
         let name = arn.and_then(|arn| arn.rsplit(':').next()).unwrap_or_default();
@@ -37,6 +45,18 @@ pub(super) async fn run(context: Context) -> Result<(), BoxError> {
         }
     });
     lambda_runtime::run(function).await
+}
+
+/// Returns the queue whose effects are committed together with their outcomes.
+fn transactions(context: &Context) -> Result<Queue, BoxError> {
+    let store = PostgresStore::from_env()?;
+    let once = context.engine_on(store.clone(), AfterUnknown::Rerun)?.named("transaction");
+    let ledger = context.ledger.clone();
+    let handle = move |order: Order, context: RecordContext, transaction: Transaction| {
+        handler::run_in(transaction, ledger.clone(), order.key, context.took_over())
+    };
+    let service = once.sqs(Key::pointer("/key"), in_transaction(&store, handle)).validate()?;
+    Ok(Box::new(move |event| Box::pin(service.clone().oneshot(event))))
 }
 
 async fn queue(context: &Context, name: &'static str, policy: AfterUnknown) -> Result<Queue, BoxError> {

@@ -8,7 +8,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use lambda_once::{BoxError, Failure, ProbeResult};
+use lambda_once::{BoxError, Failure, ProbeResult, store::postgres::Transaction};
 use tokio::time::sleep;
 
 use crate::world::{Ending, Report};
@@ -72,6 +72,24 @@ fn behavior(is_poison: bool) -> Behavior {
 async fn pause() {
     let longest = if fastrand::u32(0..100) < 5 { 450 } else { 50 };
     sleep(Duration::from_millis(fastrand::u64(1..=longest))).await;
+}
+
+/// Runs an operation whose effect is a row, and returns the number of the run.
+pub(super) async fn run_in(
+    transaction: Transaction,
+    ledger: Ledger,
+    key: u32,
+    took_over: bool,
+) -> Result<u32, Failure> {
+    let report = async |report| ledger.report(report).await.map_err(Failure::unknown);
+    let begin = Report::Begin { worker: ledger.worker, key, took_over };
+    let run = report(begin).await?.ok_or_else(|| Failure::unknown("the ledger gave no number"))?;
+    pause().await;
+    let insert = format!("INSERT INTO {} (run) VALUES ($1)", super::ROWS);
+    transaction.client().await?.execute(&insert, &[&i64::from(run)]).await.map_err(Failure::unknown)?;
+    pause().await;
+    report(Report::End { run, end: Ending::Returned }).await?;
+    Ok(run)
 }
 
 /// Runs an operation, and returns the number of the run.

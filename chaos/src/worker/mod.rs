@@ -11,6 +11,7 @@ use std::{
 use lambda_once::{
     AfterUnknown, BoxError, DynamoDbStore, Idempotency, PostgresStore, RedisStore, Store,
     clock::{Clock, SystemClock, Timestamp},
+    store::postgres::tokio_postgres::{self, NoTls},
 };
 
 use crate::settings::{LEASE, LONGEST_REQUEST, MARGIN, RESERVE, StoreKind};
@@ -32,6 +33,8 @@ pub(crate) const LEDGER: &str = "CHAOS_LEDGER";
 pub(crate) const STORE: &str = "CHAOS_STORE";
 /// The offset of its clock, in milliseconds.
 pub(crate) const OFFSET: &str = "CHAOS_CLOCK_OFFSET";
+/// The table in PostgreSQL of the rows that transactions commit.
+pub(crate) const ROWS: &str = "chaos_rows";
 
 /// Performs the work of a process in this role.
 pub fn work(role: &str) -> ExitCode {
@@ -81,6 +84,11 @@ impl Context {
             StoreKind::Redis => Arc::new(RedisStore::from_env()?),
             StoreKind::Postgres => Arc::new(PostgresStore::from_env()?),
         };
+        self.engine_on(store, policy)
+    }
+
+    /// Returns an engine with this policy on a store.
+    fn engine_on(&self, store: impl Store, policy: AfterUnknown) -> Result<Idempotency, BoxError> {
         let builder = Idempotency::builder(store)
             .clock(self.clock)
             .scope("chaos")
@@ -103,7 +111,12 @@ async fn prepare() -> Result<(), BoxError> {
     match kind()? {
         StoreKind::DynamoDb => DynamoDbStore::from_env().await?.create_table().await?,
         StoreKind::Redis => {}
-        StoreKind::Postgres => PostgresStore::from_env()?.migrate().await?,
+        StoreKind::Postgres => {
+            PostgresStore::from_env()?.migrate().await?;
+            let (client, connection) = tokio_postgres::connect(&env::var("POSTGRES_URL")?, NoTls).await?;
+            tokio::spawn(connection);
+            client.batch_execute(&format!("CREATE TABLE {ROWS} (id bigserial PRIMARY KEY, run bigint NOT NULL)")).await?;
+        }
     }
     Ok(())
 }

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::sleep;
 
 use super::{World, clients, queue::Source};
-use crate::history::{Entry, Key, KeyId, Policy};
+use crate::{
+    history::{Entry, Key, KeyId, Policy},
+    settings::StoreKind,
+};
 
 /// The most messages and clients at once.
 const MOST_OPEN: u32 = 260;
@@ -24,8 +27,12 @@ pub(super) async fn make(world: &Arc<World>) {
         }
         let draw = world.lock().random.u32(0..100);
         match draw {
+            0..8 if world.options.store == StoreKind::Postgres => {
+                let key = add(world, Entry::Queue, None, true);
+                send(world, key, Source::Transaction);
+            }
             0..50 => {
-                let key = add(world, Entry::Queue, None);
+                let key = add(world, Entry::Queue, None, false);
                 send(world, key, Source::of(world.key(key).policy));
             }
             50..65 => {
@@ -37,11 +44,11 @@ pub(super) async fn make(world: &Arc<World>) {
                     *entity = (last_entity, 0);
                     last_entity += 1;
                 }
-                let key = add(world, Entry::Queue, Some(order));
+                let key = add(world, Entry::Queue, Some(order), false);
                 send(world, key, Source::Ordered);
             }
             _ => {
-                let key = add(world, Entry::Http, None);
+                let key = add(world, Entry::Http, None, false);
                 world.lock().open += 1;
                 let (world, client) = (Arc::clone(world), client.clone());
                 tokio::spawn(async move {
@@ -53,10 +60,10 @@ pub(super) async fn make(world: &Arc<World>) {
     }
 }
 
-fn add(world: &World, entry: Entry, order: Option<(u32, u64)>) -> KeyId {
+fn add(world: &World, entry: Entry, order: Option<(u32, u64)>, is_transaction: bool) -> KeyId {
     let mut state = world.lock();
     let policy = match state.random.u32(0..10) {
-        _ if order.is_some() => Policy::Rerun,
+        _ if order.is_some() || is_transaction => Policy::Rerun,
         0..4 => Policy::Rerun,
         4..7 => Policy::Refuse,
         _ => Policy::Probe,
@@ -64,7 +71,7 @@ fn add(world: &World, entry: Entry, order: Option<(u32, u64)>) -> KeyId {
     // A poisonous message uses up its receives, of which only this queue has few.
     let is_poison = entry == Entry::Queue && policy == Policy::Refuse && state.random.u32(0..100) < 4;
     let key = KeyId::try_from(state.history.keys.len()).unwrap_or(KeyId::MAX);
-    state.history.keys.push(Key { entry, policy, order, is_poison });
+    state.history.keys.push(Key { entry, policy, order, is_transaction, is_poison });
     key
 }
 

@@ -17,6 +17,7 @@ use crate::{
     history::{Event, Fact, History, InvocationId, Key, KeyId, Ms, RunId, WorkerId},
     options::Options,
     report::{self, Faults},
+    settings::StoreKind,
 };
 
 mod clients;
@@ -140,19 +141,20 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 async fn perform(options: Options) -> Result<ExitCode> {
     let store = options.store;
     let server = server::start(store);
-    server::prepare(store, server.url())?;
-    let version = server::version(store, server.url());
+    let url = server.url().to_owned();
+    server::prepare(store, &url)?;
+    let version = server::version(store, &url);
     let protocol = server::protocol(store);
     let mut slots = Vec::new();
     for kind in slots::KINDS {
-        slots.push(slots::Slot::new(kind, protocol, wire::host_and_port(server.url())).await?);
+        slots.push(slots::Slot::new(kind, protocol, wire::host_and_port(&url)).await?);
     }
     let world = Arc::new(World::new(options, slots));
     let ledger = ledger::serve(&world).await?;
     for slot in &world.slots {
         runtime_api::serve(&world, slot).await?;
         network::trouble(&world, slot);
-        slot.prepare(store, &ledger, server.url(), world.options.is_control);
+        slot.prepare(store, &ledger, &url, world.options.is_control);
         slot.start(&world)?;
     }
     tokio::spawn(watch(Arc::clone(&world)));
@@ -166,8 +168,13 @@ async fn perform(options: Options) -> Result<ExitCode> {
         is_complete = complete(&world) => Some(is_complete),
         _ = tokio::signal::ctrl_c() => None,
     };
-    world.is_over.store(true, Ordering::SeqCst);
     world.slots.iter().for_each(slots::Slot::end);
+    if store == StoreKind::Postgres && is_complete.is_some() {
+        for run in server::rows(&url).await? {
+            world.record(Fact::Row { run });
+        }
+    }
+    world.is_over.store(true, Ordering::SeqCst);
     drop(restarts.await);
     let is_complete = is_complete.ok_or("interrupted")?;
     let seconds = world.begun.elapsed();

@@ -43,7 +43,7 @@ pub(super) fn trouble(world: &Arc<World>, slot: &Slot) {
     let mut is_first = true;
     let store = world.options.store;
     // The requests of a transaction belong to its connection, which the network cannot change.
-    let is_bound = store == StoreKind::Postgres && slot.kind == super::slots::ORDERED;
+    let is_bound = store == StoreKind::Postgres && slot.kind == super::slots::BOUND;
     let place = world.slots.iter().position(|other| std::ptr::eq(other, slot)).unwrap_or_default();
     for (fault, _) in FAULTS {
         let rule = Rule { world: Arc::clone(world), place, draw: Arc::clone(&draw), is_first, is_bound, fault };

@@ -26,13 +26,14 @@ const MAX_RECEIVES_OF_ENDING: u32 = 150;
 /// The time after its deadline in which a response still counts.
 const LATE: Duration = Duration::from_millis(300);
 
-/// A queue of the function: that of a policy, or of ordered messages.
+/// A queue of the function: that of a policy, of ordered messages, or of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     Rerun,
     Refuse,
     Probe,
     Ordered,
+    Transaction,
 }
 
 impl Source {
@@ -42,6 +43,7 @@ impl Source {
             Self::Refuse => "refuse",
             Self::Probe => "probe",
             Self::Ordered => "ordered",
+            Self::Transaction => "transaction",
         }
     }
 
@@ -64,7 +66,6 @@ pub(super) struct Queue {
 }
 
 struct Message {
-    key: KeyId,
     source: Source,
     body: String,
     receives: u32,
@@ -90,7 +91,7 @@ impl World {
         let mut queue = self.queue();
         let message = MessageId::try_from(queue.messages.len()).unwrap_or(MessageId::MAX);
         let visible_at = self.now();
-        queue.messages.push(Message { key, source, body, receives: 0, visible_at, is_gone: false });
+        queue.messages.push(Message { source, body, receives: 0, visible_at, is_gone: false });
         queue.waiting.entry(source).or_default().insert((visible_at, message));
         let mut state = self.lock();
         state.open += 1;
@@ -213,10 +214,5 @@ impl Queue {
             "eventSourceARN": format!("arn:aws:sqs:us-east-1:123456789012:{}", source.name()),
             "awsRegion": "us-east-1",
         })
-    }
-
-    #[cfg(test)]
-    fn key(&self, id: MessageId) -> KeyId {
-        self.messages[id as usize].key
     }
 }

@@ -10,11 +10,18 @@ use std::{
     time::{Duration, Instant},
 };
 
+use lambda_once::store::postgres::tokio_postgres::{self, NoTls};
+
 use super::{
     Result, World,
     wire::{Protocol, host_and_port},
 };
-use crate::{history::Fact, report::Fault, settings::StoreKind, worker};
+use crate::{
+    history::{Fact, RunId},
+    report::Fault,
+    settings::StoreKind,
+    worker,
+};
 
 // The tests' way to start a server, by `tools/servers/serve.py`.
 #[path = "../../../tests/support/servers.rs"]
@@ -84,6 +91,14 @@ pub(super) fn restart_at_times(world: &World, mut server: Server) {
         server.restart();
         world.record(Fact::ServerStarted);
     }
+}
+
+/// Returns the runs of the rows that transactions have committed.
+pub(super) async fn rows(url: &str) -> Result<Vec<RunId>> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(connection);
+    let rows = client.query(&format!("SELECT run FROM {}", worker::ROWS), &[]).await?;
+    Ok(rows.iter().map(|row| row.get::<_, i64>(0)).filter_map(|run| RunId::try_from(run).ok()).collect())
 }
 
 /// Returns the server's name and version, by its own account.

@@ -33,10 +33,11 @@ pub(super) enum Kind {
 }
 
 const PLAIN: Kind = Kind::Function(&[Source::Rerun, Source::Refuse, Source::Probe]);
-pub(super) const ORDERED: Kind = Kind::Function(&[Source::Ordered]);
+/// On PostgreSQL these operations are transactions, which belong to a connection.
+pub(super) const BOUND: Kind = Kind::Function(&[Source::Ordered, Source::Transaction]);
 
 pub(super) const KINDS: [Kind; 8] =
-    [PLAIN, PLAIN, PLAIN, PLAIN, ORDERED, ORDERED, Kind::Service, Kind::Service];
+    [PLAIN, PLAIN, PLAIN, PLAIN, BOUND, BOUND, Kind::Service, Kind::Service];
 
 /// A place for a worker, which gets a new process when one dies.
 pub(super) struct Slot {

@@ -8,7 +8,7 @@ use lambda_once_chaos::{
 const TERMS: Terms = Terms { shortest_hold: 400, grace: 250 };
 
 const fn key(entry: Entry, policy: Policy) -> Key {
-    Key { entry, policy, order: None, is_poison: false }
+    Key { entry, policy, order: None, is_transaction: false, is_poison: false }
 }
 
 /// A history of the key 0, to which each method adds an event at a time.
@@ -216,6 +216,18 @@ fn a_message_that_vanishes_is_found() {
 }
 
 #[test]
+fn a_transaction_commits_one_row() {
+    let transaction = Key { is_transaction: true, ..key(Entry::Queue, Policy::Rerun) };
+    let ran = || {
+        let story = Story::of(transaction).at(0, Fact::Sent { message: 0, key: 0 }).invoked(0, 0);
+        story.began(10, 0, 0, false).ended(20, 0, End::Returned).acknowledged(50, 0)
+    };
+    ran().breaks("no message is lost");
+    ran().at(90, Fact::Row { run: 0 }).is_sound();
+    ran().at(90, Fact::Row { run: 0 }).at(90, Fact::Row { run: 0 }).breaks("a transaction commits once");
+}
+
+#[test]
 fn a_message_is_dead_lettered_only_for_a_reason() {
     let dead = |story: Story| story.at(9_000, Fact::DeadLettered { message: 0 });
     let delivered = |policy| Story::queue(policy).invoked(0, 0).reported(50, 0);
@@ -253,4 +265,19 @@ fn an_older_effect_after_a_newer_one_is_found() {
     };
     of(1, 2).is_sound();
     of(2, 1).breaks("no older effect after a newer one");
+}
+
+#[test]
+fn an_ordered_message_is_acknowledged_after_a_newer_effect_alone() {
+    let acknowledged = |sequence| {
+        let ordered = |sequence| Key { order: Some((0, sequence)), ..key(Entry::Queue, Policy::Rerun) };
+        let mut story = Story::of(ordered(2)).at(0, Fact::Sent { message: 0, key: 0 });
+        story.0.keys.push(ordered(sequence));
+        let story = story.at(0, Fact::Sent { message: 1, key: 1 }).invoked(0, 0).ran(10, 0, 0, false).acknowledged(50, 0);
+        let invoked = Fact::Invoked { invocation: 1, worker: 1, deadline: 1_600 };
+        let story = story.at(100, invoked).at(100, Fact::Delivered { message: 1, invocation: 1 });
+        story.at(150, Fact::Acknowledged { message: 1, invocation: 1 })
+    };
+    acknowledged(1).is_sound();
+    acknowledged(3).breaks("no message is lost");
 }
