@@ -275,11 +275,12 @@ impl History {
             }
             Fact::Invoked { invocation, .. } | Fact::Responded { invocation } => invocations.contains(&invocation),
             Fact::Asked { call, .. } | Fact::Told { call, .. } => calls.contains(&call),
-            Fact::Began { run, .. } | Fact::Effect { run } | Fact::Row { run } | Fact::Ended { run, .. } => runs.contains(&run),
-            Fact::Struck { worker }
-            | Fact::Killed { worker }
-            | Fact::Frozen { worker }
-            | Fact::Thawed { worker } => workers.contains(&worker),
+            Fact::Began { run, .. } | Fact::Effect { run } | Fact::Row { run } | Fact::Ended { run, .. } => {
+                runs.contains(&run)
+            }
+            Fact::Struck { worker } | Fact::Killed { worker } | Fact::Frozen { worker } | Fact::Thawed { worker } => {
+                workers.contains(&worker)
+            }
             Fact::ServerKilled | Fact::ServerStarted | Fact::Stalled { .. } | Fact::Calm => true,
         };
         let events = self.events.iter().filter(|event| is_of_key(event.fact));

@@ -36,7 +36,8 @@ impl Options {
         let (mut seed, mut json, mut commit) = (fastrand::u64(..1 << 32), None, None);
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
-            let number = |text: String| text.replace('_', "").parse::<u64>().map_err(|_| format!("{text}: not a number"));
+            let number =
+                |text: String| text.replace('_', "").parse::<u64>().map_err(|_| format!("{text}: not a number"));
             match &*name {
                 "--store" => {
                     let name = value()?;

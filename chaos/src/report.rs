@@ -114,7 +114,8 @@ pub(crate) fn report(
     }
     if options.is_control {
         say(&format!("control: {} effects were repeated, and {} promises broken", summary.repeated, violations.len()));
-        let is_seen = summary.repeated > 0 && violations.iter().any(|violation| violation.property == "at most one effect");
+        let is_seen =
+            summary.repeated > 0 && violations.iter().any(|violation| violation.property == "at most one effect");
         return Ok(if is_seen { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     if let Some(path) = &options.json {
@@ -204,7 +205,8 @@ fn add(
         let longest = before.len().max(buckets.len());
         part[RECOVERY] = (0..longest).map(|place| at(&before, place) + at(buckets, place)).collect::<Vec<_>>().into();
     }
-    let mut seeds: Vec<u64> = file.remove("seeds").and_then(|seeds| serde_json::from_value(seeds).ok()).unwrap_or_default();
+    let mut seeds: Vec<u64> =
+        file.remove("seeds").and_then(|seeds| serde_json::from_value(seeds).ok()).unwrap_or_default();
     seeds.push(options.seed);
     file.insert("seeds".to_owned(), seeds.into());
     file.insert("server".to_owned(), server.into());

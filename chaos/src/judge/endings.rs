@@ -56,9 +56,11 @@ fn message_of(history: &History, index: &Index, key: KeyId, message: &Message, f
 /// Returns whether a newer operation of the entity took effect before.
 fn is_superseded(history: &History, index: &Index, of: &Key, at: Moment) -> bool {
     let Some((entity, sequence)) = of.order else { return false };
-    index.runs.iter().filter(|run| run.effect.is_some_and(|effect| effect < at)).any(|run| {
-        history.keys[run.key as usize].order.is_some_and(|(of, newer)| of == entity && newer > sequence)
-    })
+    index
+        .runs
+        .iter()
+        .filter(|run| run.effect.is_some_and(|effect| effect < at))
+        .any(|run| history.keys[run.key as usize].order.is_some_and(|(of, newer)| of == entity && newer > sequence))
 }
 
 /// Returns whether a run was lost, or a fault may have left a claim without a run, so that the key is abandoned.

@@ -155,7 +155,8 @@ impl Index {
             }
             Fact::Began { run, key, worker, invocation, took_over } => {
                 assert_eq!(run as usize, self.runs.len(), "runs are numbered in order");
-                let deadline = invocation.and_then(|invocation| self.invocations.get(&invocation)).map(|of| of.deadline);
+                let deadline =
+                    invocation.and_then(|invocation| self.invocations.get(&invocation)).map(|of| of.deadline);
                 let holds_until = deadline.unwrap_or(now.at + self.terms.shortest_hold);
                 self.runs.push(Run {
                     number: run,

@@ -15,7 +15,8 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
         if sequence > newest.0 {
             *newest = (sequence, run.number);
         } else if sequence < newest.0 && !index.stood_still(run.worker, run.began.at, effect.at) {
-            let text = format!("entity {entity}: sequence {sequence} took effect after {} of run {}", newest.0, newest.1);
+            let text =
+                format!("entity {entity}: sequence {sequence} took effect after {} of run {}", newest.0, newest.1);
             found.push(Violation { property: "no older effect after a newer one", key: run.key, at: effect.at, text });
         }
     }

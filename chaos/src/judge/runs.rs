@@ -46,7 +46,10 @@ fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run, found: &m
         return;
     }
     if !index.may_be_lost(earlier, run.began.at) {
-        violate("a decided key does not run", format!("run {first} had ended and nothing was lost before run {second}"));
+        violate(
+            "a decided key does not run",
+            format!("run {first} had ended and nothing was lost before run {second}"),
+        );
     }
     let is_certain = matches!(earlier.ended, None | Some((End::Unknown, _)));
     if is_certain && !run.took_over {

@@ -24,9 +24,9 @@ pub fn summarize(history: &History, index: &Index) -> Summary {
         dead.filter(|message| wanted(&history.keys[message.key as usize])).count() as u64
     };
     let acknowledged_replays = index.messages.iter().filter(|message| {
-        message.acknowledged.is_some_and(|(invocation, _)| {
-            !index.runs_of(message.key).any(|run| run.invocation == Some(invocation))
-        })
+        message
+            .acknowledged
+            .is_some_and(|(invocation, _)| !index.runs_of(message.key).any(|run| run.invocation == Some(invocation)))
     });
     let counts = vec![
         ("operations", history.keys.len() as u64),

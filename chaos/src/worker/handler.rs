@@ -85,11 +85,19 @@ pub(super) async fn run_in(
     let begin = Report::Begin { worker: ledger.worker, key, took_over };
     let run = report(begin).await?.ok_or_else(|| Failure::unknown("the ledger gave no number"))?;
     pause().await;
-    let insert = format!("INSERT INTO {} (run) VALUES ($1)", super::ROWS);
-    transaction.client().await?.execute(&insert, &[&i64::from(run)]).await.map_err(Failure::unknown)?;
+    if let Err(error) = insert(&transaction, run).await {
+        // The transaction is rolled back.
+        report(Report::End { run, end: Ending::Transient }).await?;
+        return Err(Failure::transient(error));
+    }
     pause().await;
     report(Report::End { run, end: Ending::Returned }).await?;
     Ok(run)
+}
+
+async fn insert(transaction: &Transaction, run: u32) -> Result<u64, BoxError> {
+    let insert = format!("INSERT INTO {} (run) VALUES ($1)", super::ROWS);
+    Ok(transaction.client().await?.execute(&insert, &[&i64::from(run)]).await?)
 }
 
 /// Runs an operation, and returns the number of the run.

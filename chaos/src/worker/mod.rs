@@ -115,7 +115,9 @@ async fn prepare() -> Result<(), BoxError> {
             PostgresStore::from_env()?.migrate().await?;
             let (client, connection) = tokio_postgres::connect(&env::var("POSTGRES_URL")?, NoTls).await?;
             tokio::spawn(connection);
-            client.batch_execute(&format!("CREATE TABLE {ROWS} (id bigserial PRIMARY KEY, run bigint NOT NULL)")).await?;
+            client
+                .batch_execute(&format!("CREATE TABLE {ROWS} (id bigserial PRIMARY KEY, run bigint NOT NULL)"))
+                .await?;
         }
     }
     Ok(())

@@ -44,11 +44,7 @@ async fn handle(
     }
 }
 
-async fn layer(
-    context: &Context,
-    name: &'static str,
-    policy: AfterUnknown,
-) -> Result<IdempotencyKeyLayer, BoxError> {
+async fn layer(context: &Context, name: &'static str, policy: AfterUnknown) -> Result<IdempotencyKeyLayer, BoxError> {
     let layer = IdempotencyKeyLayer::new(context.engine(policy).await?.named(name), Caller::shared());
     if policy != AfterUnknown::Probe {
         return Ok(layer.validate()?);

@@ -12,13 +12,27 @@ use crate::history::{End, Fact, KeyId, RunId, WorkerId};
 /// A report of a handler.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    Begin { worker: WorkerId, key: KeyId, took_over: bool },
-    Effect { run: RunId },
-    End { run: RunId, end: Ending },
+    Begin {
+        worker: WorkerId,
+        key: KeyId,
+        took_over: bool,
+    },
+    Effect {
+        run: RunId,
+    },
+    End {
+        run: RunId,
+        end: Ending,
+    },
     /// A probe looks for an effect.
-    Probe { key: KeyId },
+    Probe {
+        key: KeyId,
+    },
     /// An HTTP service listens on this port.
-    Listening { worker: WorkerId, port: u16 },
+    Listening {
+        worker: WorkerId,
+        port: u16,
+    },
 }
 
 /// The end of a run, in a report.

@@ -104,7 +104,9 @@ pub(super) async fn rows(url: &str) -> Result<Vec<RunId>> {
 /// Returns the server's name and version, by its own account.
 pub(super) fn version(store: StoreKind, url: &str) -> String {
     let version = match store {
-        StoreKind::Redis => ask(url, b"INFO server\r\n", "valkey_version:", '\r').map(|version| format!("Valkey {version}")),
+        StoreKind::Redis => {
+            ask(url, b"INFO server\r\n", "valkey_version:", '\r').map(|version| format!("Valkey {version}"))
+        }
         StoreKind::Postgres => {
             let body = b"user\0once\0database\0postgres\0\0";
             let length = u32::try_from(body.len() + 8).unwrap_or_default();

@@ -36,8 +36,7 @@ const PLAIN: Kind = Kind::Function(&[Source::Rerun, Source::Refuse, Source::Prob
 /// On PostgreSQL these operations are transactions, which belong to a connection.
 pub(super) const BOUND: Kind = Kind::Function(&[Source::Ordered, Source::Transaction]);
 
-pub(super) const KINDS: [Kind; 8] =
-    [PLAIN, PLAIN, PLAIN, PLAIN, BOUND, BOUND, Kind::Service, Kind::Service];
+pub(super) const KINDS: [Kind; 8] = [PLAIN, PLAIN, PLAIN, PLAIN, BOUND, BOUND, Kind::Service, Kind::Service];
 
 /// A place for a worker, which gets a new process when one dies.
 pub(super) struct Slot {
@@ -215,9 +214,12 @@ pub(super) async fn kill_at_times(world: Arc<World>) {
 
 /// Freezes random workers, often past their lease.
 pub(super) async fn freeze_at_times(world: Arc<World>) {
-    while world.has_faults() {
+    loop {
         let pause = world.pause(300, 1_400);
         sleep(pause).await;
+        if !world.has_faults() {
+            return;
+        }
         let place = world.lock().random.usize(0..world.slots.len());
         let Some(worker) = world.slots[place].freeze(&world) else { continue };
         world.lock().faults.add(Fault::Frozen);

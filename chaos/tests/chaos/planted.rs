@@ -169,7 +169,11 @@ fn a_takeover_before_the_deadline_is_found() {
 #[test]
 fn two_live_runs_are_found_unless_one_was_frozen() {
     let overlap = |story: Story| {
-        story.invoked(4_000, 1).began(4_010, 1, 1, true).effect(4_020, 0).effect(4_030, 1).ended(4_040, 1, End::Returned)
+        story.invoked(4_000, 1).began(4_010, 1, 1, true).effect(4_020, 0).effect(4_030, 1).ended(
+            4_040,
+            1,
+            End::Returned,
+        )
     };
     let begun = || Story::queue(Policy::Rerun).invoked(0, 0).began(10, 0, 0, false);
     overlap(begun()).acknowledged(4_050, 1).breaks("one live run per key");
@@ -273,7 +277,8 @@ fn an_ordered_message_is_acknowledged_after_a_newer_effect_alone() {
         let ordered = |sequence| Key { order: Some((0, sequence)), ..key(Entry::Queue, Policy::Rerun) };
         let mut story = Story::of(ordered(2)).at(0, Fact::Sent { message: 0, key: 0 });
         story.0.keys.push(ordered(sequence));
-        let story = story.at(0, Fact::Sent { message: 1, key: 1 }).invoked(0, 0).ran(10, 0, 0, false).acknowledged(50, 0);
+        let story =
+            story.at(0, Fact::Sent { message: 1, key: 1 }).invoked(0, 0).ran(10, 0, 0, false).acknowledged(50, 0);
         let invoked = Fact::Invoked { invocation: 1, worker: 1, deadline: 1_600 };
         let story = story.at(100, invoked).at(100, Fact::Delivered { message: 1, invocation: 1 });
         story.at(150, Fact::Acknowledged { message: 1, invocation: 1 })
