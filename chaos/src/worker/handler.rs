@@ -38,6 +38,11 @@ impl Ledger {
         Ok(serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?)
     }
 
+    /// Enters a report of a handler. One that fails may have arrived.
+    async fn enter(&self, report: Report) -> Result<Option<u32>, Failure> {
+        self.report(report).await.map_err(Failure::unknown)
+    }
+
     /// Tells the coordinator the port on which this worker listens.
     pub(super) async fn listening(&self, port: u16) -> Result<(), BoxError> {
         self.report(Report::Listening { worker: self.worker, port }).await.map(drop)
@@ -81,17 +86,16 @@ pub(super) async fn run_in(
     key: u32,
     took_over: bool,
 ) -> Result<u32, Failure> {
-    let report = async |report| ledger.report(report).await.map_err(Failure::unknown);
     let begin = Report::Begin { worker: ledger.worker, key, took_over };
-    let run = report(begin).await?.ok_or_else(|| Failure::unknown("the ledger gave no number"))?;
+    let run = ledger.enter(begin).await?.ok_or_else(|| Failure::unknown("the ledger gave no number"))?;
     pause().await;
     if let Err(error) = insert(&transaction, run).await {
         // The transaction is rolled back.
-        report(Report::End { run, end: Ending::Transient }).await?;
+        ledger.enter(Report::End { run, end: Ending::Transient }).await?;
         return Err(Failure::transient(error));
     }
     pause().await;
-    report(Report::End { run, end: Ending::Returned }).await?;
+    ledger.enter(Report::End { run, end: Ending::Returned }).await?;
     Ok(run)
 }
 
@@ -102,10 +106,8 @@ async fn insert(transaction: &Transaction, run: u32) -> Result<u64, BoxError> {
 
 /// Runs an operation, and returns the number of the run.
 pub(super) async fn run(ledger: Ledger, key: u32, took_over: bool, is_poison: bool) -> Result<u32, Failure> {
-    // A report that fails may have arrived.
-    let report = async |report| ledger.report(report).await.map_err(Failure::unknown);
     let begin = Report::Begin { worker: ledger.worker, key, took_over };
-    let run = report(begin).await?.ok_or_else(|| Failure::unknown("the ledger gave no number"))?;
+    let run = ledger.enter(begin).await?.ok_or_else(|| Failure::unknown("the ledger gave no number"))?;
     let behavior = behavior(is_poison);
     pause().await;
     let has_effect = match behavior {
@@ -114,16 +116,16 @@ pub(super) async fn run(ledger: Ledger, key: u32, took_over: bool, is_poison: bo
         _ => fastrand::bool(),
     };
     if has_effect {
-        report(Report::Effect { run }).await?;
+        ledger.enter(Report::Effect { run }).await?;
     }
     pause().await;
     match behavior {
         Behavior::Succeed => {
-            report(Report::End { run, end: Ending::Returned }).await?;
+            ledger.enter(Report::End { run, end: Ending::Returned }).await?;
             Ok(run)
         }
         Behavior::Fail(end) => {
-            report(Report::End { run, end }).await?;
+            ledger.enter(Report::End { run, end }).await?;
             Err(match end {
                 Ending::Transient => Failure::transient("chaos: not now"),
                 Ending::Permanent => Failure::permanent("chaos: never"),
@@ -131,7 +133,7 @@ pub(super) async fn run(ledger: Ledger, key: u32, took_over: bool, is_poison: bo
             })
         }
         Behavior::Panic => {
-            report(Report::End { run, end: Ending::Unknown }).await?;
+            ledger.enter(Report::End { run, end: Ending::Unknown }).await?;
             // As a panic, but without the message that the hook prints.
             std::panic::resume_unwind(Box::new("chaos"))
         }
