@@ -21,6 +21,10 @@ pub(crate) const TERMS: Terms = Terms {
     // Lease and margin less the offsets, counted from the claim, which is a lease less the reserve before the begin at
     // most: 1,500 + 500 - 400 - 1,200.
     shortest_hold: 400,
+    // The reserve, the offset of the worker's clock, and a report.
+    late_end: 600,
+    // Before half of the lease is over.
+    long_run: 700,
     grace: 250,
 };
 

@@ -257,7 +257,11 @@ impl Index {
             None | Some((End::Unknown, _)) => true,
             Some((End::Transient, _)) => false,
             Some((End::Returned | End::Permanent, end)) => {
-                let from = end.at.saturating_sub(BEFORE_END);
+                if run.invocation.is_some() && end.at + self.terms.late_end >= run.holds_until {
+                    return true;
+                }
+                let is_long = run.invocation.is_none() && end.at >= run.began.at + self.terms.long_run;
+                let from = if is_long { run.began.at } else { end.at.saturating_sub(BEFORE_END) };
                 match run.answered.filter(|answered| answered.at <= until) {
                     Some(answered) => self.is_store_in_trouble(run.worker, from, answered.at),
                     None => {

@@ -51,6 +51,11 @@ pub struct Terms {
     /// at the latest its whole lease less the reserve before the begin, and lapses a lease and the part of the margin that
     /// clocks leave after it was sent.
     pub shortest_hold: Ms,
+    /// The time before a deadline in which a handler may be cancelled while it reports its end, or in which there may be
+    /// too little time to record its outcome.
+    pub late_end: Ms,
+    /// The duration of a run without a deadline from which on its lease may have been lost before its end.
+    pub long_run: Ms,
     /// The time in which a process that thaws, or that was not scheduled, may finish what it had decided before.
     pub grace: Ms,
 }

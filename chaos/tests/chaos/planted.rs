@@ -5,7 +5,7 @@ use lambda_once_chaos::{
     judge::{Terms, judge},
 };
 
-const TERMS: Terms = Terms { shortest_hold: 400, grace: 250 };
+const TERMS: Terms = Terms { shortest_hold: 400, late_end: 600, long_run: 700, grace: 250 };
 
 const fn key(entry: Entry, policy: Policy) -> Key {
     Key { entry, policy, order: None, is_transaction: false, is_poison: false }
@@ -132,6 +132,16 @@ fn nothing_is_repeated_after_a_response_despite_a_later_kill() {
         .ran(4_010, 1, 1, true)
         .at(4_050, Fact::Acknowledged { message: 1, invocation: 1 })
         .breaks("a decided key does not run");
+}
+
+#[test]
+fn a_run_that_ends_close_to_its_deadline_may_have_been_cancelled() {
+    let again = |began| {
+        let story = Story::queue(Policy::Rerun).invoked(0, 0).ran(began, 0, 0, false).reported(1_400, 0);
+        story.invoked(4_000, 1).ran(4_010, 1, 1, true).acknowledged(4_050, 1)
+    };
+    again(880).is_sound();
+    again(870).breaks("a decided key does not run");
 }
 
 #[test]
