@@ -34,8 +34,6 @@ pub(super) struct Run {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     pub(super) key: KeyId,
-    pub(super) worker: WorkerId,
-    pub(super) asked: Moment,
     pub(super) told: Option<(Answer, Moment)>,
 }
 
@@ -137,9 +135,9 @@ impl Index {
             }
             Fact::Acknowledged { message, invocation } => self.acknowledge(now, message, invocation),
             Fact::DeadLettered { message } => self.messages[message as usize].dead_lettered = Some(now),
-            Fact::Asked { call, key, worker } => {
+            Fact::Asked { call, key, .. } => {
                 assert_eq!(call as usize, self.calls.len(), "requests are numbered in order");
-                self.calls.push(Call { key, worker, asked: now, told: None });
+                self.calls.push(Call { key, told: None });
                 self.calls_of.entry(key).or_default().push(call);
             }
             Fact::Told { call, answer } => {

@@ -9,8 +9,8 @@ use tokio::time::sleep;
 
 use super::{
     World,
-    slots::{Kind, Slot},
-    wire::{Protocol, Request},
+    slots::Slot,
+    wire::Request,
 };
 use crate::{
     history::{Fact, Ms},

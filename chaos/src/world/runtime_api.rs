@@ -8,6 +8,7 @@ use std::{
 
 use axum::{
     Json, Router,
+    body::Bytes,
     extract::{Path, State},
     http::StatusCode,
     response::{IntoResponse, Response},
@@ -69,7 +70,8 @@ async fn next(State(api): State<Api>) -> Response {
     }
 }
 
-async fn respond(State(api): State<Api>, Path(id): Path<u32>, Json(response): Json<Value>) -> StatusCode {
+async fn respond(State(api): State<Api>, Path(id): Path<u32>, body: Bytes) -> StatusCode {
+    let response: Value = serde_json::from_slice(&body).unwrap_or_default();
     let failures = response["batchItemFailures"].as_array();
     let ids = failures.into_iter().flatten().filter_map(|failure| failure["itemIdentifier"].as_str());
     let reported: Vec<String> = ids.map(str::to_owned).collect();
