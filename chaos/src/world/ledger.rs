@@ -54,6 +54,12 @@ pub(super) async fn serve(world: &Arc<World>) -> Result<String> {
 }
 
 async fn enter(State(world): State<Arc<World>>, Json(report): Json<Report>) -> Result<Json<Option<RunId>>, StatusCode> {
+    // Before the state is locked, because a slot that is locked may record a fact.
+    if let Report::Listening { worker, port } = report
+        && let Some(slot) = world.slots.iter().find(|slot| slot.worker() == worker)
+    {
+        slot.listens_on(port);
+    }
     let mut state = world.lock();
     let found = match report {
         Report::Begin { worker, key, took_over } => {
@@ -83,12 +89,7 @@ async fn enter(State(world): State<Arc<World>>, Json(report): Json<Report>) -> R
             world.record_in(&mut state, Fact::Probed { key });
             state.last_effects.get(&key).copied()
         }
-        Report::Listening { worker, port } => {
-            if let Some(slot) = world.slots.iter().find(|slot| slot.worker() == worker) {
-                slot.listens_on(port);
-            }
-            None
-        }
+        Report::Listening { .. } => None,
     };
     Ok(Json(found))
 }

@@ -1,17 +1,10 @@
 //! The network between the workers and the server: requests and responses that are lost, late, repeated or replaced.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::sleep;
 
-use super::{
-    World,
-    slots::Slot,
-    wire::Request,
-};
+use super::{World, slots::Slot, wire::Request};
 use crate::{
     history::{Fact, Ms},
     report::Fault,
