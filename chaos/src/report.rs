@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Map, Value, json};
 
 use crate::{
-    history::{Fact, History, Ms},
+    history::{Fact, History, KeyId, Ms},
     judge::{Index, judge, summarize},
     options::Options,
     settings::TERMS,
@@ -90,9 +90,6 @@ pub(crate) fn report(
     time: Duration,
     is_complete: bool,
 ) -> Result<ExitCode, Box<dyn std::error::Error + Send + Sync>> {
-    if options.trace {
-        history.events.iter().for_each(|event| say(&event.to_string()));
-    }
     let violations = judge(history, TERMS);
     let summary = summarize(history, &Index::new(history, TERMS));
     let mut counts: Vec<(&str, u64)> = summary.counts.clone();
@@ -109,6 +106,11 @@ pub(crate) fn report(
     counts.iter().for_each(|(name, count)| say(&format!("{count:>9}  {name}")));
     let buckets = buckets(&summary.recoveries);
     say(&recovery(&buckets));
+    if let Some((_, slowest)) = summary.recoveries.last()
+        && options.trace
+    {
+        say(&format!("\nthe slowest recovery\n{:?}\n{}", history.keys[*slowest as usize], history.of_key(*slowest)));
+    }
     if !is_complete {
         say("the last operations took too long");
     }
@@ -150,9 +152,9 @@ const RECOVERY: &str = "recoveries by tenths of a second";
 const BUCKET: Ms = 100;
 
 /// Counts times by tenths of a second.
-fn buckets(times: &[Ms]) -> Vec<u64> {
+fn buckets(times: &[(Ms, KeyId)]) -> Vec<u64> {
     let mut buckets = Vec::new();
-    for time in times {
+    for (time, _) in times {
         let place = usize::try_from(time / BUCKET).unwrap_or(usize::MAX);
         if buckets.len() <= place {
             buckets.resize(place + 1, 0);

@@ -28,6 +28,17 @@ pub(crate) const TERMS: Terms = Terms {
     grace: 250,
 };
 
+/// The pace of load and faults.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// The most messages and clients at once.
+    pub(crate) most_open: u32,
+    /// The shortest and the longest time between two kills of workers, in milliseconds.
+    pub(crate) kills: (u64, u64),
+    /// The same for restarts of the server.
+    pub(crate) restarts: (u64, u64),
+}
+
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreKind {
@@ -37,6 +48,15 @@ pub(crate) enum StoreKind {
 }
 
 impl StoreKind {
+    /// Returns the pace of load and faults. DynamoDB Local, and the AWS SDK in a debug build, are slow, above all after their
+    /// start.
+    pub(crate) const fn pace(self) -> Pace {
+        match self {
+            Self::DynamoDb => Pace { most_open: 40, kills: (150, 1_300), restarts: (60_000, 120_000) },
+            Self::Redis | Self::Postgres => Pace { most_open: 260, kills: (60, 480), restarts: (4_000, 8_000) },
+        }
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::DynamoDb => "dynamodb",

@@ -1,15 +1,16 @@
 //! Counts of a history.
 
 use super::{Index, index::Run};
-use crate::history::{Answer, End, Fact, History, Key, Ms, Policy};
+use crate::history::{Answer, End, Fact, History, Key, KeyId, Ms, Policy};
 
 /// Counts of a history, and the times of recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// By name.
     pub counts: Vec<(&'static str, u64)>,
-    /// The times from a kill or a freeze to the next successful run or response of each key that it hit.
-    pub recoveries: Vec<Ms>,
+    /// The times from a kill or a freeze to the next successful run or response of each key that it hit, in ascending
+    /// order, with the key.
+    pub recoveries: Vec<(Ms, KeyId)>,
     /// Effects of a key after its first one.
     pub repeated: u64,
 }
@@ -66,7 +67,7 @@ fn refused(history: &History, index: &Index) -> u64 {
     (0..).zip(&history.keys).filter(|(key, _)| is_refused(*key)).count() as u64
 }
 
-fn recoveries(index: &Index) -> Vec<Ms> {
+fn recoveries(index: &Index) -> Vec<(Ms, KeyId)> {
     let mut times = Vec::new();
     for run in &index.runs {
         let until = run.answered.map_or(Ms::MAX, |answered| answered.at);
@@ -84,7 +85,7 @@ fn recoveries(index: &Index) -> Vec<Ms> {
         });
         let acknowledged =
             index.messages_of(run.key).filter_map(|message| Some(message.acknowledged?.1.at)).filter(|at| *at > hit);
-        times.extend(runs.chain(told).chain(acknowledged).min().map(|at| at - hit));
+        times.extend(runs.chain(told).chain(acknowledged).min().map(|at| (at - hit, run.key)));
     }
     times.sort_unstable();
     times

@@ -5,7 +5,7 @@ use std::{
     io::{self, Read, Write},
     process::ExitCode,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use lambda_once::{
@@ -35,6 +35,9 @@ pub(crate) const STORE: &str = "CHAOS_STORE";
 pub(crate) const OFFSET: &str = "CHAOS_CLOCK_OFFSET";
 /// The table in PostgreSQL of the rows that transactions commit.
 pub(crate) const ROWS: &str = "chaos_rows";
+
+/// The most operations with which DynamoDB Local is warmed up.
+const WARMING: u32 = 150;
 
 /// Performs the work of a process in this role.
 pub fn work(role: &str) -> ExitCode {
@@ -109,7 +112,23 @@ fn kind() -> Result<StoreKind, BoxError> {
 /// Creates the tables.
 async fn prepare() -> Result<(), BoxError> {
     match kind()? {
-        StoreKind::DynamoDb => DynamoDbStore::from_env().await?.create_table().await?,
+        StoreKind::DynamoDb => {
+            let store = DynamoDbStore::from_env().await?;
+            // A server that has just started may create the table and respond too late. Then it is there.
+            let created = store.create_table().await;
+            let once = Idempotency::builder(store).disabled(false).build()?;
+            if created.is_err() {
+                once.warm_up().await?;
+            }
+            // It is slow at first.
+            for key in 0..WARMING {
+                let begun = Instant::now();
+                let done = once.operation("warming", &key).run(async || Ok::<_, lambda_once::Failure>(())).await;
+                if done.is_ok() && begun.elapsed() < Duration::from_millis(60) {
+                    break;
+                }
+            }
+        }
         StoreKind::Redis => {}
         StoreKind::Postgres => {
             PostgresStore::from_env()?.migrate().await?;

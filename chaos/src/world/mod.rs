@@ -80,13 +80,13 @@ impl World {
         };
         Self {
             begun: Instant::now(),
-            options,
             state: Mutex::new(state),
             queue: Mutex::default(),
             sent: Notify::new(),
-            has_faults: AtomicBool::new(true),
+            has_faults: AtomicBool::new(!options.is_calm),
             is_over: AtomicBool::new(false),
             slots,
+            options,
         }
     }
 

@@ -79,8 +79,9 @@ pub(super) fn restart_at_times(world: &World, mut server: Server) {
             sleep(Duration::from_millis(20));
         }
     };
+    let (least, most) = world.options.store.pace().restarts;
     while !world.is_over.load(Ordering::SeqCst) {
-        wait(world.pause(4_000, 8_000));
+        wait(world.pause(least, most));
         if !world.has_faults() {
             continue;
         }

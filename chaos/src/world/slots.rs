@@ -194,8 +194,9 @@ fn replace(world: &World, slot: &Slot) {
 
 /// Kills random workers, and restarts those that have ended by themselves.
 pub(super) async fn kill_at_times(world: Arc<World>) {
+    let (least, most) = world.options.store.pace().kills;
     loop {
-        let pause = world.pause(60, 480);
+        let pause = world.pause(least, most);
         sleep(pause).await;
         if world.is_over.load(Ordering::SeqCst) {
             return;
