@@ -184,10 +184,12 @@ pub enum Fact {
         /// The key.
         key: KeyId,
     },
-    /// A request of this worker to the store, or its response, was lost, late, repeated or replaced.
+    /// A request of this worker to the store, or its response, was lost, late, slow or replaced.
     Struck {
         /// The worker.
         worker: WorkerId,
+        /// Whether the connection stays open without a response, so that later requests on it wait too.
+        is_silent: bool,
     },
     /// A worker was killed.
     Killed {
@@ -278,9 +280,10 @@ impl History {
             Fact::Began { run, .. } | Fact::Effect { run } | Fact::Row { run } | Fact::Ended { run, .. } => {
                 runs.contains(&run)
             }
-            Fact::Struck { worker } | Fact::Killed { worker } | Fact::Frozen { worker } | Fact::Thawed { worker } => {
-                workers.contains(&worker)
-            }
+            Fact::Struck { worker, .. }
+            | Fact::Killed { worker }
+            | Fact::Frozen { worker }
+            | Fact::Thawed { worker } => workers.contains(&worker),
             Fact::ServerKilled | Fact::ServerStarted | Fact::Stalled { .. } | Fact::Calm => true,
         };
         let events = self.events.iter().filter(|event| is_of_key(event.fact));

@@ -53,7 +53,7 @@ impl StoreKind {
     pub(crate) const fn pace(self) -> Pace {
         match self {
             Self::DynamoDb => Pace { most_open: 40, kills: (150, 1_300), restarts: (60_000, 120_000) },
-            Self::Redis | Self::Postgres => Pace { most_open: 260, kills: (60, 480), restarts: (4_000, 8_000) },
+            Self::Redis | Self::Postgres => Pace { most_open: 260, kills: (100, 600), restarts: (4_000, 8_000) },
         }
     }
 

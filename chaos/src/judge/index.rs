@@ -59,6 +59,7 @@ pub(super) struct Invocation {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Troubles {
     pub(super) strikes: Vec<Ms>,
+    pub(super) silences: Vec<Ms>,
     pub(super) killed: Option<Ms>,
     /// From the freeze to the thaw.
     pub(super) frozen: Vec<(Ms, Ms)>,
@@ -83,9 +84,10 @@ pub struct Index {
     pub(super) end: Ms,
 }
 
-/// A handler whose outcome is recorded may have sent the request shortly before it reported its end, from the view of the
-/// coordinator.
-const BEFORE_END: Ms = 300;
+/// A request is sent after its handler has reported its end, and the two are recorded by different tasks.
+const BEFORE_END: Ms = 20;
+/// The time for which requests wait on a connection without responses, or for a server that has just started.
+const SILENCE: Ms = 1_000;
 
 impl Index {
     /// Indexes a history.
@@ -176,7 +178,10 @@ impl Index {
             }
             Fact::Row { run } => self.runs[run as usize].rows += 1,
             Fact::Ended { run, end } => self.runs[run as usize].ended = Some((end, now)),
-            Fact::Struck { worker } => self.troubles.entry(worker).or_default().strikes.push(now.at),
+            Fact::Struck { worker, is_silent } => {
+                let troubles = self.troubles.entry(worker).or_default();
+                if is_silent { troubles.silences.push(now.at) } else { troubles.strikes.push(now.at) }
+            }
             Fact::Killed { worker } => self.troubles.entry(worker).or_default().killed = Some(now.at),
             Fact::Frozen { worker } => self.troubles.entry(worker).or_default().frozen.push((now.at, Ms::MAX)),
             Fact::Thawed { worker } => {
@@ -227,11 +232,15 @@ impl Index {
 
     /// Returns whether a request of the worker to the store may have failed in this time.
     pub(super) fn is_store_in_trouble(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
-        let is_within = |begin: Ms, end: Ms| begin <= until && end.saturating_add(BEFORE_END) >= from;
+        let is_within = |begin: Ms, end: Ms| begin <= until && end.saturating_add(SILENCE) >= from;
         self.outages.iter().any(|(begin, end)| is_within(*begin, *end))
             || self.troubles.get(&worker).is_some_and(|troubles| {
-                let next = troubles.strikes.partition_point(|at| *at < from);
-                troubles.strikes.get(next).is_some_and(|at| *at <= until)
+                let any = |times: &[Ms], from| {
+                    let next = times.partition_point(|at| *at < from);
+                    times.get(next).is_some_and(|at| *at <= until)
+                };
+                any(&troubles.strikes, from)
+                    || any(&troubles.silences, from.saturating_sub(SILENCE))
                     || troubles.frozen.iter().any(|(begin, end)| is_within(*begin, *end))
             })
     }

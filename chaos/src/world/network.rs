@@ -13,13 +13,13 @@ use crate::{
 
 /// The faults of a request, and how often each strikes, in thousandths.
 const FAULTS: [(Fault, u32); 9] = [
-    (Fault::RequestLost, 8),
-    (Fault::RequestSilent, 2),
-    (Fault::ResponseLost, 12),
-    (Fault::ResponseSilent, 3),
-    (Fault::RequestLate, 8),
+    (Fault::RequestLost, 4),
+    (Fault::RequestSilent, 1),
+    (Fault::ResponseLost, 6),
+    (Fault::ResponseSilent, 1),
+    (Fault::RequestLate, 6),
     (Fault::RequestRepeated, 10),
-    (Fault::RequestSlow, 20),
+    (Fault::RequestSlow, 10),
     (Fault::Throttled, 10),
     (Fault::FailedAfter, 4),
 ];
@@ -110,7 +110,11 @@ impl Rule {
                     return None;
                 }
                 state.faults.add(fault);
-                world.record_in(&mut state, Fact::Struck { worker });
+                if fault == Fault::RequestRepeated {
+                    return Some(fault);
+                }
+                let is_silent = matches!(fault, Fault::RequestSilent | Fault::ResponseSilent);
+                world.record_in(&mut state, Fact::Struck { worker, is_silent });
                 return Some(fault);
             }
             drawn -= often;

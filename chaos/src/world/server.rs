@@ -42,7 +42,7 @@ pub(super) fn start(store: StoreKind) -> Server {
     match store {
         StoreKind::DynamoDb => Server::start("dynamodb", &["dbPath=."]),
         StoreKind::Redis => Server::start("valkey", &["appendonly=yes", "appendfsync=always"]),
-        StoreKind::Postgres => Server::start("postgres", &["fsync=on", "full_page_writes=on"]),
+        StoreKind::Postgres => Server::start("postgres", &["full_page_writes=on"]),
     }
 }
 

@@ -195,8 +195,8 @@ fn two_live_runs_are_found_unless_one_was_frozen() {
 fn an_outcome_that_could_not_be_recorded_is_answered_alone() {
     let ran = || Story::http(Policy::Rerun).ran(0, 0, 0, false);
     let again = |story: Story| story.answered(40, 0, result(0)).ran(4_000, 1, 1, true).answered(4_100, 1, result(1));
-    again(ran().at(25, Fact::Struck { worker: 0 })).is_sound();
-    again(ran().at(25, Fact::Struck { worker: 7 })).breaks("a decided key does not run");
+    again(ran().at(25, Fact::Struck { worker: 0, is_silent: false })).is_sound();
+    again(ran().at(25, Fact::Struck { worker: 7, is_silent: false })).breaks("a decided key does not run");
     again(ran().at(25, Fact::ServerKilled).at(30, Fact::ServerStarted)).is_sound();
     again(ran()).breaks("all answers are equal");
 }
@@ -248,7 +248,7 @@ fn a_message_is_dead_lettered_only_for_a_reason() {
     dead(delivered(Policy::Refuse)).breaks("no message is lost");
     dead(lost(Policy::Refuse)).is_sound();
     dead(lost(Policy::Rerun)).breaks("no message is lost");
-    dead(Story::queue(Policy::Refuse).invoked(0, 0).at(20, Fact::Struck { worker: 0 })).is_sound();
+    dead(Story::queue(Policy::Refuse).invoked(0, 0).at(20, Fact::Struck { worker: 0, is_silent: false })).is_sound();
     let poison = Key { is_poison: true, ..key(Entry::Queue, Policy::Refuse) };
     dead(Story::of(poison).at(0, Fact::Sent { message: 0, key: 0 })).is_sound();
 }
