@@ -74,7 +74,7 @@ impl Story {
         assert!(found.iter().any(|violation| violation.property == property), "{property}: {found:?}");
     }
 
-    fn is_sound(self) {
+    fn keeps(self) {
         assert_eq!(judge(&self.0, TERMS), []);
     }
 }
@@ -93,14 +93,14 @@ fn lost(policy: Policy) -> Story {
 }
 
 #[test]
-fn a_message_that_takes_effect_once_is_sound() {
-    Story::queue(Policy::Refuse).invoked(0, 0).ran(10, 0, 0, false).acknowledged(50, 0).is_sound();
+fn a_message_that_takes_effect_once_keeps() {
+    Story::queue(Policy::Refuse).invoked(0, 0).ran(10, 0, 0, false).acknowledged(50, 0).keeps();
 }
 
 #[test]
 fn an_effect_may_be_repeated_after_a_kill_under_rerun_alone() {
     let again = |policy| lost(policy).invoked(4_000, 1).ran(4_010, 1, 1, true).acknowledged(4_050, 1);
-    again(Policy::Rerun).is_sound();
+    again(Policy::Rerun).keeps();
     again(Policy::Refuse).breaks("at most one effect");
     again(Policy::Refuse).breaks("nothing runs after a loss under Refuse");
     again(Policy::Probe).breaks("at most one effect");
@@ -140,7 +140,7 @@ fn a_run_that_ends_close_to_its_deadline_may_have_been_cancelled() {
         let story = Story::queue(Policy::Rerun).invoked(0, 0).ran(began, 0, 0, false).reported(1_400, 0);
         story.invoked(4_000, 1).ran(4_010, 1, 1, true).acknowledged(4_050, 1)
     };
-    again(880).is_sound();
+    again(880).keeps();
     again(870).breaks("a decided key does not run");
 }
 
@@ -167,7 +167,7 @@ fn a_takeover_that_is_not_told_is_found() {
 fn a_takeover_before_the_deadline_is_found() {
     let takeover = |at| lost(Policy::Rerun).invoked(at, 1).ran(at + 10, 1, 1, true).acknowledged(at + 50, 1);
     takeover(1_400).breaks("a lost run keeps its lease");
-    takeover(1_500).is_sound();
+    takeover(1_500).keeps();
     Story::http(Policy::Rerun)
         .began(0, 0, 0, false)
         .at(10, Fact::Killed { worker: 0 })
@@ -188,16 +188,16 @@ fn two_live_runs_are_found_unless_one_was_frozen() {
     let begun = || Story::queue(Policy::Rerun).invoked(0, 0).began(10, 0, 0, false);
     overlap(begun()).acknowledged(4_050, 1).breaks("one live run per key");
     let frozen = begun().at(20, Fact::Frozen { worker: 0 });
-    overlap(frozen).at(4_045, Fact::Thawed { worker: 0 }).acknowledged(4_050, 1).is_sound();
+    overlap(frozen).at(4_045, Fact::Thawed { worker: 0 }).acknowledged(4_050, 1).keeps();
 }
 
 #[test]
 fn an_outcome_that_could_not_be_recorded_is_answered_alone() {
     let ran = || Story::http(Policy::Rerun).ran(0, 0, 0, false);
     let again = |story: Story| story.answered(40, 0, result(0)).ran(4_000, 1, 1, true).answered(4_100, 1, result(1));
-    again(ran().at(25, Fact::Struck { worker: 0, is_silent: false })).is_sound();
+    again(ran().at(25, Fact::Struck { worker: 0, is_silent: false })).keeps();
     again(ran().at(25, Fact::Struck { worker: 7, is_silent: false })).breaks("a decided key does not run");
-    again(ran().at(25, Fact::ServerKilled).at(30, Fact::ServerStarted)).is_sound();
+    again(ran().at(25, Fact::ServerKilled).at(30, Fact::ServerStarted)).keeps();
     again(ran()).breaks("all answers are equal");
 }
 
@@ -237,7 +237,7 @@ fn a_transaction_commits_one_row() {
         story.began(10, 0, 0, false).ended(20, 0, End::Returned).acknowledged(50, 0)
     };
     ran().breaks("no message is lost");
-    ran().at(90, Fact::Row { run: 0 }).is_sound();
+    ran().at(90, Fact::Row { run: 0 }).keeps();
     ran().at(90, Fact::Row { run: 0 }).at(90, Fact::Row { run: 0 }).breaks("a transaction commits once");
 }
 
@@ -246,18 +246,18 @@ fn a_message_is_dead_lettered_only_for_a_reason() {
     let dead = |story: Story| story.at(9_000, Fact::DeadLettered { message: 0 });
     let delivered = |policy| Story::queue(policy).invoked(0, 0).reported(50, 0);
     dead(delivered(Policy::Refuse)).breaks("no message is lost");
-    dead(lost(Policy::Refuse)).is_sound();
+    dead(lost(Policy::Refuse)).keeps();
     dead(lost(Policy::Rerun)).breaks("no message is lost");
-    dead(Story::queue(Policy::Refuse).invoked(0, 0).at(20, Fact::Struck { worker: 0, is_silent: false })).is_sound();
+    dead(Story::queue(Policy::Refuse).invoked(0, 0).at(20, Fact::Struck { worker: 0, is_silent: false })).keeps();
     let poison = Key { is_poison: true, ..key(Entry::Queue, Policy::Refuse) };
-    dead(Story::of(poison).at(0, Fact::Sent { message: 0, key: 0 })).is_sound();
+    dead(Story::of(poison).at(0, Fact::Sent { message: 0, key: 0 })).keeps();
 }
 
 #[test]
 fn a_key_without_a_final_response_is_found() {
     Story::http(Policy::Rerun).answered(0, 0, Answer::Retry).breaks("no key is stuck");
     Story::http(Policy::Rerun).answered(0, 0, Answer::Abandoned).breaks("no key is stuck");
-    Story::http(Policy::Refuse).answered(0, 0, Answer::Abandoned).is_sound();
+    Story::http(Policy::Refuse).answered(0, 0, Answer::Abandoned).keeps();
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn an_older_effect_after_a_newer_one_is_found() {
             .ended(120, 1, End::Returned)
             .at(150, Fact::Acknowledged { message: 1, invocation: 1 })
     };
-    of(1, 2).is_sound();
+    of(1, 2).keeps();
     of(2, 1).breaks("no older effect after a newer one");
 }
 
@@ -293,6 +293,6 @@ fn an_ordered_message_is_acknowledged_after_a_newer_effect_alone() {
         let story = story.at(100, invoked).at(100, Fact::Delivered { message: 1, invocation: 1 });
         story.at(150, Fact::Acknowledged { message: 1, invocation: 1 })
     };
-    acknowledged(1).is_sound();
+    acknowledged(1).keeps();
     acknowledged(3).breaks("no message is lost");
 }
