@@ -16,7 +16,7 @@ from tools.lib.common import ROOT, exit_on_signals, run, say
 from tools.tests import plants
 from tools.tests.planted.chaos import CHAOS
 
-OPERATIONS = 1500
+OPERATIONS = 1000
 COPY = ROOT / "target" / "chaos-bugs"
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 FOUND = re.compile(r"^violated: ([^:]+):.*?^the first is found after (\d+) operations", re.MULTILINE | re.DOTALL)
