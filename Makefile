@@ -22,8 +22,8 @@ TEST_SERVERS ?=
 PLANTS ?=
 # For `make sim`: options of the program, such as `--seed`, `--steps` and `--bug` (`--help` lists them).
 SIM_ARGS ?=
-# For `make chaos`: the number of operations, and options of the program, such as `--control` and `--seed` (`--help` lists them).
-OPS ?= 2000
+# For `make chaos`: the number of operations (by default as many as take half a minute), and options of the program, such as `--control` and `--seed` (`--help` lists them).
+OPS ?=
 CHAOS_ARGS ?=
 # For `make model`: worlds, `--trace` with rules, or `--write`. For `make model-deep`: worlds, or `--minutes` with a number.
 MODEL_ARGS ?=
@@ -86,7 +86,7 @@ sim: require ## Simulates the whole engine with every fault, for 60 seconds (SIM
 
 chaos: require ## Kills workers and servers on a real store, loses requests, and counts effects (STORE, OPS, CHAOS_ARGS)
 	@[[ -n "$(BUILT)" ]] || cargo build --quiet --workspace --all-features --bin chaos
-	@$(TARGET)/debug/chaos --store $(STORE) --operations $(OPS) --commit "$$(git describe --always --dirty) of $$(git log -1 --format=%cs)" $(CHAOS_ARGS)
+	@$(TARGET)/debug/chaos --store $(STORE) $(if $(OPS),--operations $(OPS)) --commit "$$(git describe --always --dirty) of $$(git log -1 --format=%cs)" $(CHAOS_ARGS)
 
 plants: require ## Runs the mutation tests: bugs against each rule, with the plan or the test that detects each (PLANTS)
 	@PROPERTY_WRITE_PLANS=1 cargo test --quiet --workspace --all-features --test property every_planted_bug

@@ -5,7 +5,7 @@ use crate::settings::StoreKind;
 /// The description of the options.
 pub const USAGE: &str = "\
 usage: chaos --store dynamodb|redis|postgres [OPTION ...]
-  --operations N  the number of operations, each with a key (default 2000)
+  --operations N  the number of operations, each with a key (default 2000, on DynamoDB 300)
   --control       switch the protection off, and fail unless effects are repeated
   --calm          inject no faults
   --seed S        the seed of faults and load (default: random); processes and time make each run different
@@ -34,7 +34,7 @@ impl Options {
     /// The reason why they are not understood.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut store = None;
-        let (mut operations, mut is_control, mut is_calm, mut trace) = (2_000, false, false, false);
+        let (mut operations, mut is_control, mut is_calm, mut trace) = (None, false, false, false);
         let (mut seed, mut json, mut commit) = (fastrand::u64(..1 << 32), None, None);
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
@@ -46,7 +46,7 @@ impl Options {
                     store = Some(StoreKind::named(&name).ok_or(format!("{name}: no such store"))?);
                 }
                 "--operations" => {
-                    operations = u32::try_from(number(value()?)?).map_err(|_| "too many operations".to_owned())?;
+                    operations = Some(u32::try_from(number(value()?)?).map_err(|_| "too many operations".to_owned())?);
                 }
                 "--control" => is_control = true,
                 "--calm" => is_calm = true,
@@ -58,6 +58,7 @@ impl Options {
             }
         }
         let store = store.ok_or("--store is missing")?;
+        let operations = operations.unwrap_or(store.pace().operations);
         Ok(Self { store, operations, is_control, is_calm, seed, json, commit, trace })
     }
 }

@@ -31,6 +31,8 @@ pub(crate) const TERMS: Terms = Terms {
 /// The pace of load and faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
+    /// The operations of a run of half a minute.
+    pub(crate) operations: u32,
     /// The most messages and clients at once.
     pub(crate) most_open: u32,
     /// The shortest and the longest time between two kills of workers, in milliseconds.
@@ -52,8 +54,10 @@ impl StoreKind {
     /// start.
     pub(crate) const fn pace(self) -> Pace {
         match self {
-            Self::DynamoDb => Pace { most_open: 40, kills: (150, 1_300), restarts: (60_000, 120_000) },
-            Self::Redis | Self::Postgres => Pace { most_open: 260, kills: (100, 600), restarts: (4_000, 8_000) },
+            Self::DynamoDb => Pace { operations: 300, most_open: 40, kills: (150, 1_300), restarts: (60_000, 120_000) },
+            Self::Redis | Self::Postgres => {
+                Pace { operations: 2_000, most_open: 260, kills: (100, 600), restarts: (4_000, 8_000) }
+            }
         }
     }
 
