@@ -19,8 +19,8 @@ use crate::history::{Answer, Fact, KeyId, Policy};
 
 /// The longest time for which a client waits for a response.
 const PATIENCE: Duration = Duration::from_millis(2_000);
-/// The longest time for which a client retries.
-const LONGEST: Duration = Duration::from_secs(50);
+/// The longest time for which a client retries once all faults have stopped.
+const LONGEST: Duration = Duration::from_secs(45);
 
 pub(super) type HttpClient = Client<HttpConnector, Full<Bytes>>;
 
@@ -31,11 +31,14 @@ pub(super) fn client() -> HttpClient {
 
 /// Makes a request, with retries. Most clients then ask again, although they have the response.
 pub(super) async fn call(world: &Arc<World>, client: &HttpClient, key: KeyId) {
-    let begun = Instant::now();
+    let mut calm: Option<Instant> = None;
     let again = world.lock().random.u32(0..3);
     let mut finals = 0;
     // Without a final response a client that gives up leaves its key stuck.
-    while begun.elapsed() < LONGEST && finals <= again {
+    while calm.is_none_or(|since| since.elapsed() < LONGEST) && finals <= again {
+        if !world.has_faults() {
+            calm.get_or_insert_with(Instant::now);
+        }
         let answer = ask(world, client, key).await;
         let is_final = match answer {
             Answer::Result { .. } => true,
