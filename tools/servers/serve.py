@@ -1,4 +1,4 @@
-"""Runs a separate server for a test: python3 -m tools.servers.serve valkey|valkey-cluster|postgres [NAME=VALUE ...]
+"""Runs a separate server for a test: python3 -m tools.servers.serve dynamodb|valkey|valkey-cluster|postgres [NAME=VALUE ...]
 
 The settings are those of the server's configuration. The first line on standard output is its URL. Then each line on
 standard input is a command, which is executed and answered with `done`: `start`, `stop`, `kill`, `freeze` or `resume`. On a cluster,
@@ -8,9 +8,9 @@ standard input is a command, which is executed and answered with `done`: `start`
 import sys
 
 from tools.lib.common import exit_on_signals
-from tools.servers import Postgres, Valkey, ValkeyCluster
+from tools.servers import DynamoDbLocal, Postgres, Valkey, ValkeyCluster
 
-SERVERS = {"valkey": Valkey, "valkey-cluster": ValkeyCluster, "postgres": Postgres}
+SERVERS = {"dynamodb": DynamoDbLocal, "valkey": Valkey, "valkey-cluster": ValkeyCluster, "postgres": Postgres}
 COMMANDS = ("start", "stop", "kill", "freeze", "resume")
 
 

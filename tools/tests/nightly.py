@@ -15,6 +15,8 @@ import time
 
 from tools.lib.common import ROOT, Background, exit_on_signals, say
 
+FOLDER = ROOT / "target" / "nightly"
+
 
 def module(name, *arguments):
     return [sys.executable, "-m", name, *arguments]
@@ -28,12 +30,15 @@ def mutants(*arguments):
     return module("tools.servers.run_with", "--", *module("tools.tests.mutants", *arguments))
 
 
+def chaos(store):
+    return ["make", "chaos", f"STORE={store}", "OPS=35000", f"CHAOS_ARGS=--json {FOLDER / f'chaos-{store}.json'}"]
+
+
 def first_seed():
     """Returns a seed from the date, so that a fresh checkout does not repeat earlier nights. 10^8 steps take some 280,000 seeds."""
     return (datetime.datetime.now(datetime.timezone.utc).date() - datetime.date(2026, 1, 1)).days * 10_000_000
 
 
-FOLDER = ROOT / "target" / "nightly"
 PARTS = {
     "features": (module("tools.checks.features", "--all"), "each feature alone, and AWS-LC"),
     "test-all": (["make", "test-all"], "ten times the random cases"),
@@ -41,6 +46,9 @@ PARTS = {
     "stress": (["make", "stress"], "100,000 random plans of batches, with a new seed"),
     "sim": (["make", "sim", f"SIM_ARGS=--steps 100_000_000 --seed {first_seed()} --json {FOLDER / 'sim.json'}"], "the whole engine, simulated for 10^8 steps"),
     "sim-bugs": (["make", "sim", "SIM_ARGS=--bugs --histories 12000"], "the simulation finds each planted bug"),
+    "chaos-dynamodb": (chaos("dynamodb"), "35,000 operations on DynamoDB Local, with workers, network and server that fail"),
+    "chaos-redis": (chaos("redis"), "the same on Valkey"),
+    "chaos-postgres": (chaos("postgres"), "the same on PostgreSQL"),
     "bugs-1": (plants("1/4"), "mutation tests, first quarter"),
     "bugs-2": (plants("2/4"), "second quarter"),
     "bugs-3": (plants("3/4"), "third quarter"),
@@ -111,7 +119,7 @@ def main():
     for name, (_, what) in PARTS.items():
         result = results.get(name)
         times = f"{result['seconds']:6} s {result['cpu']:6} s CPU" if result else " " * 21
-        print(f"{name:13} {result['verdict'] if result else 'to do':9}{times}  {what}")
+        print(f"{name:14} {result['verdict'] if result else 'to do':9}{times}  {what}")
     return int(any(results.get(name, {}).get("verdict") != "passed" for name in names or PARTS))
 
 

@@ -19,6 +19,7 @@ import sys
 
 from tools.lib.common import ROOT, exit_on_signals, say
 from tools.tests.planted import PLANTS
+from tools.tests.planted.chaos import CHAOS
 
 COPY = ROOT / "target" / "plants" / "tree"
 BUILD = ROOT / "target" / "plants" / "build"
@@ -30,7 +31,7 @@ PATIENCE = 600
 
 def misplaced():
     """Yields the mutations whose text is not in its file, or more than once."""
-    for plant in PLANTS:
+    for plant in PLANTS + CHAOS:
         count = (ROOT / "src" / plant.file).read_text().count(plant.old)
         if count != 1 or plant.old == plant.new:
             yield f"{plant.rule} {plant.bug}: its text occurs {count} times in src/{plant.file}"
@@ -48,16 +49,16 @@ def nameless():
                 yield f"{plant.rule} {plant.bug}: no test is called {name}"
 
 
-def copy():
+def copy(to=COPY):
     """Makes the copy equal to the sources. Equal files keep their modification times, so that they are not built again."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listed, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\0")
     wanted = {name for name in names if name and (ROOT / name).is_file()}
-    for found in [path for path in COPY.rglob("*") if path.is_file()]:
-        if str(found.relative_to(COPY)) not in wanted:
+    for found in [path for path in to.rglob("*") if path.is_file()]:
+        if str(found.relative_to(to)) not in wanted:
             found.unlink()
     for name in wanted:
-        source, target = ROOT / name, COPY / name
+        source, target = ROOT / name, to / name
         if not target.is_file() or target.read_bytes() != source.read_bytes():
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())

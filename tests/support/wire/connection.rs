@@ -242,6 +242,10 @@ impl Requests {
                 self.client_leaves().await;
                 return ControlFlow::Break(());
             }
+            Action::Delay(time) => {
+                tokio::time::sleep(time()).await;
+                self.forward(&bytes, Due::Answer).await;
+            }
             Action::Hold(arrivals, gate) => {
                 let _ = arrivals.send(request);
                 if gate.lock().await.recv().await.is_none() {
@@ -303,7 +307,7 @@ impl Answers {
             Due::Answer => self.answer().await?,
             Due::AnswerAfter(parcel) => {
                 let answer = self.answer().await?;
-                parcel.send().await;
+                parcel.send().await?;
                 answer
             }
             Due::AnswerAs(rewrite) => rewrite(&self.answer().await?),

@@ -1,6 +1,6 @@
 //! Faults that a test requests, and handles for the affected requests.
 
-use std::sync::Arc;
+use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::sync::{
@@ -66,6 +66,11 @@ impl<'a> Fault<'a> {
         self.queue(Action::Repeat);
     }
 
+    /// Applies each request after the time that this function returns.
+    pub fn delay(self, time: impl Fn() -> Duration + Send + Sync + 'static) {
+        self.queue(Action::Delay(Arc::new(time)));
+    }
+
     /// Closes the connection immediately, and applies the request when the test delivers it.
     pub fn deliver_late(self) -> LateRequest {
         self.late(false)
@@ -127,7 +132,27 @@ impl LateRequest {
 
     /// Sends the oldest kept request to the server, after waiting for one if necessary.
     pub async fn deliver(&mut self) -> Response {
-        next(&mut self.kept).await.send().await
+        next(&mut self.kept).await.send().await.expect("the server answers the proxy")
+    }
+
+    /// Waits for the next request without a limit, and returns it to be sent at any time, or `None` if no further one can
+    /// come.
+    pub async fn kept(&mut self) -> Option<KeptRequest> {
+        self.kept.recv().await.map(KeptRequest)
+    }
+}
+
+/// A single late request.
+pub struct KeptRequest(Parcel);
+
+impl KeptRequest {
+    /// Sends it to the server.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not respond.
+    pub async fn send(self) -> io::Result<Response> {
+        self.0.send().await
     }
 }
 
@@ -184,6 +209,7 @@ pub(super) enum Action {
     /// Rewrites the request and its response.
     Rewrite(Rewrite, Rewrite),
     Repeat,
+    Delay(Arc<dyn Fn() -> Duration + Send + Sync>),
     Copy(UnboundedSender<Request>, UnboundedSender<Parcel>),
     Late {
         arrivals: UnboundedSender<Request>,

@@ -1,7 +1,7 @@
 //! A TCP proxy between a client of DynamoDB, Redis or PostgreSQL and a real server.
 //!
 //! It parses complete requests and responses, records the requests, counts round trips, and applies the faults that a
-//! test requests, without ever sleeping. A forwarded request outlives its client, as on a real network.
+//! test requests. It sleeps only if a test asks for that. A forwarded request outlives its client, as on a real network.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
@@ -26,7 +26,7 @@ use tokio::{
 
 use faults::{Action, Rule};
 #[allow(unused_imports, reason = "not every test binary names them")]
-pub use faults::{Fault, Held, LateRequest, Withheld};
+pub use faults::{Fault, Held, KeptRequest, LateRequest, Withheld};
 
 /// The protocol of client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,17 +207,14 @@ struct Parcel {
 
 impl Parcel {
     /// Sends the request on a separate connection, and waits for the complete response.
-    async fn send(self) -> Response {
-        let answer = async {
-            let stream = self.upstream.connect().await?;
-            match self.upstream.protocol {
-                Protocol::Resp => resp::exchange(stream, &self.session.0, &self.bytes).await,
-                Protocol::Postgres => postgres::exchange(stream, &self.session.0, &self.bytes).await,
-                Protocol::DynamoDb => http::exchange(stream, &self.bytes).await,
-            }
-        };
-        let bytes = answer.await.expect("the server answers the proxy");
-        Response { protocol: self.upstream.protocol, bytes }
+    async fn send(self) -> std::io::Result<Response> {
+        let stream = self.upstream.connect().await?;
+        let bytes = match self.upstream.protocol {
+            Protocol::Resp => resp::exchange(stream, &self.session.0, &self.bytes).await,
+            Protocol::Postgres => postgres::exchange(stream, &self.session.0, &self.bytes).await,
+            Protocol::DynamoDb => http::exchange(stream, &self.bytes).await,
+        }?;
+        Ok(Response { protocol: self.upstream.protocol, bytes })
     }
 }
 

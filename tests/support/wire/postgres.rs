@@ -124,7 +124,9 @@ pub(super) async fn exchange(stream: TcpStream, start_up: &[u8], request: &[u8])
     let mut server = Side::new(stream);
     server.write(start_up).await?;
     let started = server.expect(answer_length_or_challenge).await?;
-    assert!(started.ends_with(b"Z\0\0\0\x05I"), "the server wants a password, or refuses: {started:?}");
+    if !started.ends_with(b"Z\0\0\0\x05I") {
+        return Err(io::Error::other(format!("the server wants a password, or refuses: {started:?}")));
+    }
     server.write(request).await?;
     server.expect(answer_length).await
 }

@@ -1,0 +1,79 @@
+//! No message is lost, and no key is stuck once faults have stopped.
+
+use super::{
+    Index, Violation,
+    index::{Message, Moment},
+};
+use crate::history::{Answer, Entry, History, Key, KeyId, Policy};
+
+pub(super) fn check(history: &History, index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violation>) {
+    let rows: Vec<u32> = index.runs_of(key).flat_map(|run| (0..run.rows).map(|_| run.number)).collect();
+    if rows.len() > 1 {
+        let text = format!("rows of the runs {rows:?} were committed");
+        found.push(Violation { property: "a transaction commits once", key, at: index.end, text });
+    }
+    for message in index.messages_of(key) {
+        message_of(history, index, key, message, found);
+    }
+    if of.entry == Entry::Http && !index.calls_of(key).any(|call| is_final(of, call.told.map(|(answer, _)| answer))) {
+        let text = "no request has a final response".to_owned();
+        found.push(Violation { property: "no key is stuck", key, at: index.end, text });
+    }
+}
+
+fn is_final(of: &Key, answer: Option<Answer>) -> bool {
+    match answer {
+        Some(Answer::Result { .. }) => true,
+        Some(Answer::Abandoned) => of.policy == Policy::Refuse,
+        _ => false,
+    }
+}
+
+fn message_of(history: &History, index: &Index, key: KeyId, message: &Message, found: &mut Vec<Violation>) {
+    let of = &history.keys[key as usize];
+    let mut violate = |at, property, text: &str| found.push(Violation { property, key, at, text: text.to_owned() });
+    if let Some((_, at)) = message.acknowledged {
+        if of.is_transaction {
+            let rows: u32 = index.runs_of(key).map(|run| run.rows).sum();
+            if rows == 0 {
+                violate(at.at, "no message is lost", "it was acknowledged without a row");
+            }
+            return;
+        }
+        let is_done = index.runs_of(key).any(|run| run.effect.is_some_and(|effect| effect < at));
+        if !is_done && !is_superseded(history, index, of, at) {
+            violate(at.at, "no message is lost", "it was acknowledged without an effect");
+        }
+    } else if let Some(at) = message.dead_lettered {
+        if !of.is_poison && !may_be_refused(index, key, of, message) {
+            violate(at.at, "no message is lost", "it was dead-lettered, and nothing had happened to its deliveries");
+        }
+    } else {
+        violate(index.end, "no message is lost", "it is neither acknowledged nor dead-lettered");
+    }
+}
+
+/// Returns whether a newer operation of the entity took effect before.
+fn is_superseded(history: &History, index: &Index, of: &Key, at: Moment) -> bool {
+    let Some((entity, sequence)) = of.order else { return false };
+    index
+        .runs
+        .iter()
+        .filter(|run| run.effect.is_some_and(|effect| effect < at))
+        .any(|run| history.keys[run.key as usize].order.is_some_and(|(of, newer)| of == entity && newer > sequence))
+}
+
+/// Returns whether a run was lost, or a fault may have left a claim without a run, so that the key is abandoned.
+fn may_be_refused(index: &Index, key: KeyId, of: &Key, message: &Message) -> bool {
+    if of.policy != Policy::Refuse {
+        return false;
+    }
+    index.runs_of(key).any(|run| index.may_be_lost(run, index.end))
+        || index.messages_of(key).chain([message]).flat_map(|message| &message.deliveries).any(|invocation| {
+            index.invocations.get(invocation).is_some_and(|of| {
+                let until = of.responded.unwrap_or(of.deadline);
+                index.is_store_in_trouble(of.worker, of.began, until)
+                    || index.kill_of(of.worker, of.began, until).is_some()
+            })
+        })
+}

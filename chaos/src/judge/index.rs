@@ -1,0 +1,282 @@
+//! The runs, requests, messages and troubles of a history.
+
+use std::collections::HashMap;
+
+use super::Terms;
+use crate::history::{Answer, CallId, End, Fact, History, InvocationId, KeyId, MessageId, Ms, RunId, WorkerId};
+
+/// The place of an event in the history, and its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment {
+    pub(super) place: usize,
+    pub(super) at: Ms,
+}
+
+/// A run of a handler.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) number: RunId,
+    pub(super) key: KeyId,
+    pub(super) worker: WorkerId,
+    pub(super) invocation: Option<InvocationId>,
+    pub(super) took_over: bool,
+    pub(super) began: Moment,
+    /// Before this time nobody else may have its key, unless it was released.
+    pub(super) holds_until: Ms,
+    pub(super) effect: Option<Moment>,
+    pub(super) rows: u32,
+    pub(super) ended: Option<(End, Moment)>,
+    /// The time at which its own caller got its outcome.
+    pub(super) answered: Option<Moment>,
+}
+
+/// A request and its response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Call {
+    pub(super) key: KeyId,
+    pub(super) told: Option<(Answer, Moment)>,
+}
+
+/// A message.
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) key: KeyId,
+    pub(super) deliveries: Vec<InvocationId>,
+    pub(super) acknowledged: Option<(InvocationId, Moment)>,
+    pub(super) dead_lettered: Option<Moment>,
+}
+
+/// An invocation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Invocation {
+    pub(super) worker: WorkerId,
+    pub(super) began: Ms,
+    pub(super) deadline: Ms,
+    pub(super) responded: Option<Ms>,
+}
+
+/// The troubles of a worker, by time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Troubles {
+    pub(super) strikes: Vec<Ms>,
+    pub(super) silences: Vec<Ms>,
+    pub(super) killed: Option<Ms>,
+    /// From the freeze to the thaw.
+    pub(super) frozen: Vec<(Ms, Ms)>,
+}
+
+/// The events of a history by run, request, message and key.
+#[derive(Clone, Debug)]
+pub struct Index {
+    pub(super) terms: Terms,
+    pub(super) runs: Vec<Run>,
+    pub(super) calls: Vec<Call>,
+    pub(super) messages: Vec<Message>,
+    pub(super) invocations: HashMap<InvocationId, Invocation>,
+    pub(super) troubles: HashMap<WorkerId, Troubles>,
+    /// The times at which the server was down, or the machine stood still.
+    pub(super) outages: Vec<(Ms, Ms)>,
+    pub(super) runs_of: HashMap<KeyId, Vec<RunId>>,
+    pub(super) calls_of: HashMap<KeyId, Vec<CallId>>,
+    pub(super) messages_of: HashMap<KeyId, Vec<MessageId>>,
+    /// By key: the first time at which a response showed its recorded outcome.
+    pub(super) shown: HashMap<KeyId, Moment>,
+    pub(super) end: Ms,
+}
+
+/// A request is sent after its handler has reported its end, and the two are recorded by different tasks.
+const BEFORE_END: Ms = 20;
+/// The time for which requests wait on a connection without responses, or for a server that has just started.
+const SILENCE: Ms = 1_000;
+
+impl Index {
+    /// Indexes a history.
+    ///
+    /// # Panics
+    ///
+    /// If runs, requests or messages are not numbered in the order of the history.
+    pub fn new(history: &History, terms: Terms) -> Self {
+        let mut index = Self {
+            terms,
+            runs: Vec::new(),
+            calls: Vec::new(),
+            messages: Vec::new(),
+            invocations: HashMap::new(),
+            troubles: HashMap::new(),
+            outages: Vec::new(),
+            runs_of: HashMap::new(),
+            calls_of: HashMap::new(),
+            messages_of: HashMap::new(),
+            shown: HashMap::new(),
+            end: history.events.last().map_or(0, |event| event.at),
+        };
+        for (place, event) in history.events.iter().enumerate() {
+            index.add(Moment { place, at: event.at }, event.fact);
+        }
+        index
+    }
+
+    fn add(&mut self, now: Moment, fact: Fact) {
+        match fact {
+            Fact::Sent { message, key } => {
+                assert_eq!(message as usize, self.messages.len(), "messages are numbered in order");
+                self.messages.push(Message { key, deliveries: Vec::new(), acknowledged: None, dead_lettered: None });
+                self.messages_of.entry(key).or_default().push(message);
+            }
+            Fact::Invoked { invocation, worker, deadline } => {
+                let began = now.at;
+                self.invocations.insert(invocation, Invocation { worker, began, deadline, responded: None });
+            }
+            Fact::Delivered { message, invocation } => {
+                self.messages[message as usize].deliveries.push(invocation);
+            }
+            Fact::Responded { invocation } => {
+                if let Some(invocation) = self.invocations.get_mut(&invocation) {
+                    invocation.responded = Some(now.at);
+                }
+            }
+            Fact::Acknowledged { message, invocation } => self.acknowledge(now, message, invocation),
+            Fact::DeadLettered { message } => self.messages[message as usize].dead_lettered = Some(now),
+            Fact::Asked { call, key, .. } => {
+                assert_eq!(call as usize, self.calls.len(), "requests are numbered in order");
+                self.calls.push(Call { key, told: None });
+                self.calls_of.entry(key).or_default().push(call);
+            }
+            Fact::Told { call, answer } => {
+                let call = &mut self.calls[call as usize];
+                call.told = Some((answer, now));
+                if let Answer::Result { run, is_replay } = answer {
+                    if is_replay {
+                        self.shown.entry(call.key).or_insert(now);
+                    } else if let Some(run) = self.runs.get_mut(run as usize) {
+                        run.answered.get_or_insert(now);
+                    }
+                }
+            }
+            Fact::Began { run, key, worker, invocation, took_over } => {
+                assert_eq!(run as usize, self.runs.len(), "runs are numbered in order");
+                let deadline =
+                    invocation.and_then(|invocation| self.invocations.get(&invocation)).map(|of| of.deadline);
+                let holds_until = deadline.unwrap_or(now.at + self.terms.shortest_hold);
+                self.runs.push(Run {
+                    number: run,
+                    key,
+                    worker,
+                    invocation,
+                    took_over,
+                    began: now,
+                    holds_until,
+                    effect: None,
+                    rows: 0,
+                    ended: None,
+                    answered: None,
+                });
+                self.runs_of.entry(key).or_default().push(run);
+            }
+            Fact::Effect { run } => {
+                self.runs[run as usize].effect.get_or_insert(now);
+            }
+            Fact::Row { run } => self.runs[run as usize].rows += 1,
+            Fact::Ended { run, end } => self.runs[run as usize].ended = Some((end, now)),
+            Fact::Struck { worker, is_silent } => {
+                let troubles = self.troubles.entry(worker).or_default();
+                if is_silent { troubles.silences.push(now.at) } else { troubles.strikes.push(now.at) }
+            }
+            Fact::Killed { worker } => self.troubles.entry(worker).or_default().killed = Some(now.at),
+            Fact::Frozen { worker } => self.troubles.entry(worker).or_default().frozen.push((now.at, Ms::MAX)),
+            Fact::Thawed { worker } => {
+                if let Some(last) = self.troubles.entry(worker).or_default().frozen.last_mut() {
+                    last.1 = now.at;
+                }
+            }
+            Fact::ServerKilled => self.outages.push((now.at, Ms::MAX)),
+            Fact::ServerStarted => {
+                if let Some(last) = self.outages.iter_mut().rev().find(|outage| outage.1 == Ms::MAX) {
+                    last.1 = now.at;
+                }
+            }
+            Fact::Stalled { since } => self.outages.push((since, now.at)),
+            Fact::Probed { .. } | Fact::Calm => {}
+        }
+    }
+
+    /// An acknowledged message whose key has no run in the invocation was replayed.
+    fn acknowledge(&mut self, now: Moment, message: MessageId, invocation: InvocationId) {
+        let entry = &mut self.messages[message as usize];
+        entry.acknowledged = Some((invocation, now));
+        let key = entry.key;
+        let mut is_own = false;
+        for number in self.runs_of.get(&key).into_iter().flatten() {
+            let run = &mut self.runs[*number as usize];
+            if run.invocation == Some(invocation) {
+                is_own = true;
+                run.answered.get_or_insert(now);
+            }
+        }
+        if !is_own {
+            self.shown.entry(key).or_insert(now);
+        }
+    }
+
+    pub(super) fn runs_of(&self, key: KeyId) -> impl DoubleEndedIterator<Item = &Run> + Clone {
+        self.runs_of.get(&key).into_iter().flatten().map(|run| &self.runs[*run as usize])
+    }
+
+    pub(super) fn calls_of(&self, key: KeyId) -> impl Iterator<Item = &Call> {
+        self.calls_of.get(&key).into_iter().flatten().map(|call| &self.calls[*call as usize])
+    }
+
+    pub(super) fn messages_of(&self, key: KeyId) -> impl Iterator<Item = &Message> {
+        self.messages_of.get(&key).into_iter().flatten().map(|message| &self.messages[*message as usize])
+    }
+
+    /// Returns whether a request of the worker to the store may have failed in this time.
+    pub(super) fn is_store_in_trouble(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
+        let is_within = |begin: Ms, end: Ms| begin <= until && end.saturating_add(SILENCE) >= from;
+        self.outages.iter().any(|(begin, end)| is_within(*begin, *end))
+            || self.troubles.get(&worker).is_some_and(|troubles| {
+                let any = |times: &[Ms], from| {
+                    let next = times.partition_point(|at| *at < from);
+                    times.get(next).is_some_and(|at| *at <= until)
+                };
+                any(&troubles.strikes, from)
+                    || any(&troubles.silences, from.saturating_sub(SILENCE))
+                    || troubles.frozen.iter().any(|(begin, end)| is_within(*begin, *end))
+            })
+    }
+
+    /// Returns the time at which the worker was killed, if that was in this time.
+    pub(super) fn kill_of(&self, worker: WorkerId, from: Ms, until: Ms) -> Option<Ms> {
+        self.troubles.get(&worker)?.killed.filter(|at| (from..=until).contains(at))
+    }
+
+    /// Returns whether the worker stood still during this time, or until shortly before it.
+    pub(super) fn stood_still(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
+        let grace = self.terms.grace;
+        let is_within = |(begin, end): &(Ms, Ms)| *begin <= until && end.saturating_add(grace) >= from;
+        self.outages.iter().any(is_within)
+            || self.troubles.get(&worker).is_some_and(|troubles| troubles.frozen.iter().any(is_within))
+    }
+
+    /// Returns whether the run may have left no outcome, as of this time.
+    pub(super) fn may_be_lost(&self, run: &Run, until: Ms) -> bool {
+        match run.ended {
+            None | Some((End::Unknown, _)) => true,
+            Some((End::Transient, _)) => false,
+            Some((End::Returned | End::Permanent, end)) => {
+                if run.invocation.is_some() && end.at + self.terms.late_end >= run.holds_until {
+                    return true;
+                }
+                let is_long = run.invocation.is_none() && end.at >= run.began.at + self.terms.long_run;
+                let from = if is_long { run.began.at } else { end.at.saturating_sub(BEFORE_END) };
+                match run.answered.filter(|answered| answered.at <= until) {
+                    Some(answered) => self.is_store_in_trouble(run.worker, from, answered.at),
+                    None => {
+                        self.is_store_in_trouble(run.worker, from, until)
+                            || self.kill_of(run.worker, from, until).is_some()
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! One live run per key, and runs and effects after a loss, by the policy of the key.
+
+use super::{Index, Violation, index::Run};
+use crate::history::{End, Key, KeyId, Policy};
+
+pub(super) fn check(index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violation>) {
+    let runs: Vec<&Run> = index.runs_of(key).collect();
+    let shown = index.shown.get(&key);
+    for (place, run) in runs.iter().enumerate() {
+        if let Some(shown) = shown.filter(|shown| **shown < run.began)
+            && !is_late(index, run)
+        {
+            let text = format!("run {} began after the outcome was replayed at {} ms", run.number, shown.at);
+            found.push(Violation { property: "a decided key does not run", key, at: run.began.at, text });
+        }
+        for earlier in &runs[..place] {
+            pair(index, key, of, earlier, run, found);
+        }
+    }
+}
+
+/// Returns whether the run begins where its worker had stood still, so that its begin was decided before.
+fn is_late(index: &Index, run: &Run) -> bool {
+    index.stood_still(run.worker, run.began.at, run.began.at)
+}
+
+fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run, found: &mut Vec<Violation>) {
+    let mut violate = |property, text| found.push(Violation { property, key, at: run.began.at, text });
+    let (first, second) = (earlier.number, run.number);
+    let is_overlapping = |moment: Option<super::index::Moment>| moment.is_some_and(|moment| moment > run.began);
+    if is_overlapping(earlier.effect) || is_overlapping(earlier.ended.map(|(_, at)| at)) {
+        let last = earlier.ended.map(|(_, at)| at).max(earlier.effect).map_or(run.began.at, |moment| moment.at);
+        // A process that was frozen past its lease may finish the instruction that it was about to execute.
+        if !index.stood_still(earlier.worker, run.began.at.min(last), last) && !is_late(index, run) {
+            violate("one live run per key", format!("run {second} began while run {first} was live"));
+        }
+    }
+    let is_released = matches!(earlier.ended, Some((End::Transient, _)));
+    // A transaction that was not committed is released, although its handler had returned.
+    let is_rolled_back = of.is_transaction && matches!(earlier.ended, Some((End::Returned, _)));
+    if !is_released && !is_rolled_back && run.began.at < earlier.holds_until && !is_late(index, run) {
+        let text = format!("run {second} began before {} ms, until when run {first} held the key", earlier.holds_until);
+        violate("a lost run keeps its lease", text);
+    }
+    if is_released {
+        return;
+    }
+    if !index.may_be_lost(earlier, run.began.at) {
+        violate(
+            "a decided key does not run",
+            format!("run {first} had ended and nothing was lost before run {second}"),
+        );
+    }
+    let is_certain = matches!(earlier.ended, None | Some((End::Unknown, _)));
+    if is_certain && !run.took_over {
+        violate("a run after a loss is told so", format!("run {first} was lost, and run {second} not told"));
+    }
+    if is_certain && of.policy == Policy::Refuse {
+        violate("nothing runs after a loss under Refuse", format!("run {first} was lost, and run {second} began"));
+    }
+    let has_effect = earlier.effect.is_some_and(|effect| effect < run.began);
+    if has_effect && run.effect.is_some() && of.policy != Policy::Rerun {
+        violate("at most one effect", format!("{:?}: runs {first} and {second} took effect", of.policy));
+    }
+}

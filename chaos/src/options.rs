@@ -1,0 +1,64 @@
+//! The options of the coordinator.
+
+use crate::settings::StoreKind;
+
+/// The description of the options.
+pub const USAGE: &str = "\
+usage: chaos --store dynamodb|redis|postgres [OPTION ...]
+  --operations N  the number of operations, each with a key (default 2000, on DynamoDB 300)
+  --control       switch the protection off, and fail unless effects are repeated
+  --calm          inject no faults
+  --seed S        the seed of faults and load (default: random); processes and time make each run different
+  --json FILE     add the counters to those in the file
+  --commit NAME   the name under which --json adds them, besides the total
+  --trace         print the history of the key with the slowest recovery";
+
+/// The options of the coordinator.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) store: StoreKind,
+    pub(crate) operations: u32,
+    pub(crate) is_control: bool,
+    pub(crate) is_calm: bool,
+    pub(crate) seed: u64,
+    pub(crate) json: Option<String>,
+    pub(crate) commit: Option<String>,
+    pub(crate) trace: bool,
+}
+
+impl Options {
+    /// Parses arguments.
+    ///
+    /// # Errors
+    ///
+    /// The reason why they are not understood.
+    pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut store = None;
+        let (mut operations, mut is_control, mut is_calm, mut trace) = (None, false, false, false);
+        let (mut seed, mut json, mut commit) = (fastrand::u64(..1 << 32), None, None);
+        while let Some(name) = arguments.next() {
+            let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
+            let number =
+                |text: String| text.replace('_', "").parse::<u64>().map_err(|_| format!("{text}: not a number"));
+            match &*name {
+                "--store" => {
+                    let name = value()?;
+                    store = Some(StoreKind::named(&name).ok_or(format!("{name}: no such store"))?);
+                }
+                "--operations" => {
+                    operations = Some(u32::try_from(number(value()?)?).map_err(|_| "too many operations".to_owned())?);
+                }
+                "--control" => is_control = true,
+                "--calm" => is_calm = true,
+                "--seed" => seed = number(value()?)?,
+                "--json" => json = Some(value()?),
+                "--commit" => commit = Some(value()?),
+                "--trace" => trace = true,
+                _ => return Err(format!("{name}: no such option")),
+            }
+        }
+        let store = store.ok_or("--store is missing")?;
+        let operations = operations.unwrap_or(store.pace().operations);
+        Ok(Self { store, operations, is_control, is_calm, seed, json, commit, trace })
+    }
+}

@@ -1,0 +1,143 @@
+//! The store's server: its start, its kills and restarts, and its version.
+
+use std::{
+    env, fs,
+    io::{Read, Write},
+    net::TcpStream,
+    process::{Command, Stdio},
+    sync::atomic::Ordering,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use lambda_once::store::postgres::tokio_postgres::{self, NoTls};
+
+use super::{
+    Result, World,
+    wire::{Protocol, host_and_port},
+};
+use crate::{
+    history::{Fact, RunId},
+    report::Fault,
+    settings::StoreKind,
+    worker,
+};
+
+// The tests' way to start a server, by `tools/servers/serve.py`.
+#[path = "../../../tests/support/servers.rs"]
+mod servers;
+
+pub(super) use servers::Server;
+
+pub(super) const fn protocol(store: StoreKind) -> Protocol {
+    match store {
+        StoreKind::DynamoDb => Protocol::DynamoDb,
+        StoreKind::Redis => Protocol::Resp,
+        StoreKind::Postgres => Protocol::Postgres,
+    }
+}
+
+/// Starts a server that keeps what it has acknowledged when it is killed.
+pub(super) fn start(store: StoreKind) -> Server {
+    match store {
+        StoreKind::DynamoDb => Server::start("dynamodb", &["dbPath=."]),
+        StoreKind::Redis => Server::start("valkey", &["appendonly=yes", "appendfsync=always"]),
+        StoreKind::Postgres => Server::start("postgres", &["full_page_writes=on"]),
+    }
+}
+
+/// Returns the environment in which workers find the store at this URL.
+pub(super) fn variables(store: StoreKind, url: &str) -> Vec<(&'static str, String)> {
+    let own = |text: &str| text.to_owned();
+    let mut variables = vec![(worker::STORE, own(store.name()))];
+    match store {
+        StoreKind::Redis => variables.push(("REDIS_URL", own(url))),
+        StoreKind::Postgres => variables.push(("POSTGRES_URL", own(url))),
+        StoreKind::DynamoDb => variables.extend([
+            ("AWS_ENDPOINT_URL_DYNAMODB", own(url)),
+            ("AWS_REGION", own("us-east-1")),
+            ("AWS_ACCESS_KEY_ID", own("test")),
+            ("AWS_SECRET_ACCESS_KEY", own("test")),
+            ("IDEMPOTENCY_TABLE", own("chaos")),
+        ]),
+    }
+    variables
+}
+
+/// Creates the tables, in a worker process.
+pub(super) fn prepare(store: StoreKind, url: &str) -> Result<()> {
+    let mut command = Command::new(env::current_exe()?);
+    command.env_clear().envs(variables(store, url)).env(worker::ROLE, worker::PREPARATION);
+    if command.stdin(Stdio::null()).status()?.success() { Ok(()) } else { Err("the tables were not created".into()) }
+}
+
+/// Kills and restarts the server at random times until the run is over, and then stops it.
+pub(super) fn restart_at_times(world: &World, mut server: Server) {
+    let wait = |time: Duration| {
+        let begun = Instant::now();
+        while begun.elapsed() < time && !world.is_over.load(Ordering::SeqCst) {
+            sleep(Duration::from_millis(20));
+        }
+    };
+    let (least, most) = world.options.store.pace().restarts;
+    while !world.is_over.load(Ordering::SeqCst) {
+        wait(world.pause(least, most));
+        if !world.has_faults() {
+            continue;
+        }
+        world.record(Fact::ServerKilled);
+        server.kill();
+        world.lock().faults.add(Fault::ServerKilled);
+        wait(world.pause(0, 500));
+        server.restart();
+        world.record(Fact::ServerStarted);
+    }
+}
+
+/// Returns the runs of the rows that transactions have committed.
+pub(super) async fn rows(url: &str) -> Result<Vec<RunId>> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(connection);
+    let rows = client.query(&format!("SELECT run FROM {}", worker::ROWS), &[]).await?;
+    Ok(rows.iter().map(|row| row.get::<_, i64>(0)).filter_map(|run| RunId::try_from(run).ok()).collect())
+}
+
+/// Returns the server's name and version, by its own account.
+pub(super) fn version(store: StoreKind, url: &str) -> String {
+    let version = match store {
+        StoreKind::Redis => {
+            ask(url, b"INFO server\r\n", "valkey_version:", '\r').map(|version| format!("Valkey {version}"))
+        }
+        StoreKind::Postgres => {
+            let body = b"user\0once\0database\0postgres\0\0";
+            let length = u32::try_from(body.len() + 8).unwrap_or_default();
+            let message = [&length.to_be_bytes()[..], &196_608_u32.to_be_bytes(), body].concat();
+            ask(url, &message, "server_version\0", '\0').map(|version| format!("PostgreSQL {version}"))
+        }
+        // It does not tell. Its directory does.
+        StoreKind::DynamoDb => fs::read_dir("target/tools").ok().and_then(|files| {
+            let mut names = files.flatten().map(|file| file.file_name().to_string_lossy().into_owned());
+            let version = names.find_map(|name| name.strip_prefix("dynamodb-local-").map(str::to_owned))?;
+            Some(format!("DynamoDB Local {version}"))
+        }),
+    };
+    version.unwrap_or_else(|| store.name().to_owned())
+}
+
+/// Sends a message, and returns the text between two marks of the response.
+fn ask(url: &str, message: &[u8], before: &str, after: char) -> Option<String> {
+    let mut server = TcpStream::connect(host_and_port(url)).ok()?;
+    server.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    server.write_all(message).ok()?;
+    let mut bytes = [0; 16_384];
+    let mut length = 0;
+    while let Ok(1..) = server.read(&mut bytes[length..]).inspect(|read| length += read) {
+        let text = String::from_utf8_lossy(&bytes[..length]);
+        if let Some((_, rest)) = text.split_once(before)
+            && let Some((found, _)) = rest.split_once(after)
+        {
+            return Some(found.to_owned());
+        }
+    }
+    None
+}

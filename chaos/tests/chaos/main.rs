@@ -1,0 +1,5 @@
+//! Tests of the judge: it accepts sound histories, refuses a planted history for each property, and names nothing of the
+//! library.
+
+mod independence;
+mod planted;
