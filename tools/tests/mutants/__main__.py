@@ -6,8 +6,8 @@ WORD      only the mutants whose description contains it
 --part    with N/M, the Nth of M parts of them
 --again   also those whose result is known
 
-A mutant is detected if a test of its store fails, and fails again when it runs alone. Results are kept in target/mutants/, by the code
-of each file, so that an interrupted run continues. The run fails if a mutant survives that tools/tests/mutants/survivors.py does not
+A mutant is detected if a test of its store fails, and fails again when it runs alone. Results are kept in target/mutants/, by the code of each
+file, so that an interrupted run continues, and survivors are tried again. The run fails if a mutant survives that tools/tests/mutants/survivors.py does not
 explain. The servers of the tests must run (see tools/servers/run_with.py).
 """
 
@@ -133,11 +133,12 @@ def perform(subject, program, groups, mutants, results, is_again):
     """Runs the tests against each mutant, and returns the exit status."""
     survivors = 0
     for mutant in mutants:
-        key = subject.key(mutant)
-        if key not in results.known or is_again:
+        key, explained = subject.key(mutant), EXPLAINED.get(mutant.identity())
+        is_known = results.known.get(key) or key in results.known and explained
+        if is_again or not is_known:
             with subject.applied(mutant):
                 results.add(key, detects(program, groups))
-        detected, explained = results.known[key], EXPLAINED.get(mutant.identity())
+        detected = results.known[key]
         survivors += not (detected or explained)
         verdict = f"detected by {detected}" if detected else f"survives: {explained}" if explained else "SURVIVES"
         print(f"{mutant}: {verdict}", flush=True)
