@@ -146,7 +146,7 @@ mod tests {
 
     /// Returns the newest sequence and those in doubt, with that of the holder last.
     fn left(mark: &Mark) -> (u64, Vec<u64>) {
-        let number = |sequence: Sequence| sequence.to_string().parse::<u64>().unwrap();
+        let number = |sequence: Sequence| sequence.to_string().parse::<u64>().expect("a number of 64 bits");
         let doubt = mark.doubt.iter().map(|doubt| doubt.sequence).chain(mark.holder.map(|holder| holder.sequence));
         (mark.newest.map_or(0, number), doubt.map(number).collect())
     }
