@@ -17,7 +17,7 @@ local found = redis.call('HMGET', key, 'status', 'owner', 'attempt', 'in_progres
 local lease = number(found[4])
 local is_as_read = found[1] == status and (found[2] or '') == owner and (found[3] or '0') == attempt
   and (found[7] or '-') == sequence
-  and (number(found[5]) or math.huge) * 1000 > now - now % 1000
+  and (number(found[5]) or math.huge) * 1000 > now
   and (number(found[6] or '0') or math.huge) <= tonumber(newest_version)
 local has_lapsed = lease and lease < math.max(now - tonumber(margin), 0) or not found[4] and what == 'forget'
 if not is_as_read or status == 'INPROGRESS' and not has_lapsed then

@@ -36,6 +36,8 @@ SURVIVORS = [
     Survivor("claim.lua", "if not status and attempt == 1 and not begins_to_merge then return ends end", "not", "", SPELLING),
     Survivor("claim.lua", "if not status and attempt == 1 and not begins_to_merge then return ends end",
              "not status and attempt == 1 and not begins_to_merge", "false", SPELLING),
+    Survivor("claim.lua", "if not status and attempt == 1 and not begins_to_merge then return ends end", "==", "~=", SPELLING),
+    Survivor("claim.lua", "if not status and attempt == 1 and not begins_to_merge then return ends end", "1", "2", SPELLING),
     Survivor("common.lua", "return time[1] * 1000 + math.floor(time[2] / 1000)", "floor", "ceil", "a millisecond of the server's clock"),
     Survivor("amend.sql", "WITH w AS MATERIALIZED (", "MATERIALIZED", "", HINT),
     Survivor("amend.sql", "), held AS MATERIALIZED (", "MATERIALIZED", "", HINT),
