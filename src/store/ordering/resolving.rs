@@ -24,7 +24,8 @@ const RESOLVE: &str = "resolve";
 ///
 /// # Errors
 ///
-/// * Those of [`check_resolution`].
+/// * [`ErrorKind::Request`], permanent, if no operation is in doubt at a sequence of the request.
+/// * [`ErrorKind::Order`], permanent, without the feature `order`.
 /// * [`ErrorKind::Format`], temporary, for a mark of a newer format.
 pub fn resolve(
     mark: Option<&Mark>,
