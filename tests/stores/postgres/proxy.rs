@@ -201,13 +201,14 @@ async fn answers(
         if is_ready {
             state.until_due().await;
         }
-        to.write_u8(kind).await?;
-        to.write_u32(length).await?;
-        pass(&mut from, &mut to, length).await?;
+        // Counted before the store can read it, and its test can set the next expectation.
         state.bytes.fetch_add(u64::from(length) + 1, Ordering::SeqCst);
         if kind == READY && is_ready {
             state.answered.send_modify(|answered| *answered += 1);
         }
+        to.write_u8(kind).await?;
+        to.write_u32(length).await?;
+        pass(&mut from, &mut to, length).await?;
         is_ready |= kind == READY;
     }
 }
