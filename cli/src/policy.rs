@@ -12,7 +12,7 @@ const BATCHES: [&str; 4] =
 /// Actions of a function.
 pub(crate) const FUNCTION: [&str; 7] =
     [RECORDS[0], RECORDS[1], RECORDS[2], BATCHES[0], BATCHES[1], BATCHES[2], BATCHES[3]];
-const ORDERED: [&str; 2] = ["dynamodb:PutItem", "dynamodb:ConditionCheckItem"];
+const ORDERED: &str = "dynamodb:ConditionCheckItem";
 const READS: [&str; 2] = ["dynamodb:GetItem", "dynamodb:PartiQLSelect"];
 const TABLE: [&str; 4] =
     ["dynamodb:Scan", "dynamodb:DescribeTable", "dynamodb:DescribeTimeToLive", "dynamodb:DescribeContinuousBackups"];
@@ -26,7 +26,7 @@ pub(crate) fn policy(role: Role, table: &Table, account: &str, ordered: bool) ->
         Role::Reader => [&READS[..], &TABLE].concat(),
     };
     if ordered && role != Role::Reader {
-        actions.extend(ORDERED);
+        actions.push(ORDERED);
     }
     let mut statements = vec![json!({ "Sid": "Records", "Effect": "Allow", "Action": actions, "Resource": arn })];
     statements.push(match role {
@@ -65,7 +65,7 @@ mod tests {
         let documented =
             ["UpdateItem", "DeleteItem", "GetItem", "PartiQLInsert", "PartiQLSelect", "PartiQLUpdate", "PartiQLDelete"];
         assert_eq!(actions(Role::Function, false), documented);
-        assert!(actions(Role::Function, true).ends_with(&["PutItem".to_owned(), "ConditionCheckItem".to_owned()]));
+        assert!(actions(Role::Function, true).ends_with(&["ConditionCheckItem".to_owned()]));
     }
 
     #[test]

@@ -7,9 +7,13 @@ mod dlq;
 mod doctor;
 mod guards;
 mod order;
+mod permissions;
 mod reading;
 #[path = "../../../tests/support/servers.rs"]
 mod servers;
 mod support;
 mod table;
 mod trials;
+#[allow(dead_code, unreachable_pub, reason = "these tests use a part of it")]
+#[path = "../../../tests/support/wire/mod.rs"]
+mod wire;

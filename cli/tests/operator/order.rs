@@ -17,7 +17,7 @@ on_each_store!(
     an_entity_is_found_by_its_ids,
 );
 
-const ENTITY: [&str; 4] = ["--operation", "apply", "--entity", "account 1"];
+pub(crate) const ENTITY: [&str; 4] = ["--operation", "apply", "--entity", "account 1"];
 
 impl Records {
     async fn show_order(&self) -> Value {
@@ -31,7 +31,7 @@ impl Records {
     }
 
     /// Loses an ordered operation with this sequence, the greater the later. Returns the hash of its key.
-    async fn lose(&self, sequence: u64) -> String {
+    pub(crate) async fn lose(&self, sequence: u64) -> String {
         let lost = || async { Err::<String, _>(Failure::unknown("the connection was lost")) };
         let earlier = self.ago(Duration::from_secs((24 - sequence) * 3_600)).await;
         let key = format!("event {sequence}");

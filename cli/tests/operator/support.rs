@@ -13,6 +13,7 @@ use std::{
 use aws_sdk_dynamodb::{
     Client,
     config::{Builder, Credentials, Region, timeout::TimeoutConfig},
+    types::{AttributeValue, ReturnValue},
 };
 use lambda_once::{
     AfterUnknown, Failure, Idempotency, Outcome,
@@ -91,10 +92,6 @@ impl Records {
             }
         }
         records
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 
     fn postgres(&self) -> postgres::Config {
@@ -186,9 +183,7 @@ impl Records {
         let mut command = tool();
         match self.backend {
             Backend::DynamoDb => {
-                let endpoint = server("DYNAMODB_ENDPOINT");
-                command
-                    .arg(format!("--store=dynamodb://{}?region=us-east-1&index=true&endpoint={endpoint}", self.name));
+                command.arg(format!("{}&index=true", self.table_at(&server("DYNAMODB_ENDPOINT"))));
             }
             Backend::Redis => {
                 command.arg(format!("--store={}?index=true", server("REDIS_URL")));
@@ -200,6 +195,19 @@ impl Records {
         }
         command.arg("--scope").arg(SCOPE).args(arguments);
         command
+    }
+
+    /// Deletes the mark of an ordered operation's entity in DynamoDB, as a TTL does.
+    pub(crate) async fn delete_mark(&self, key: &str) {
+        let id = AttributeValue::S(format!("once#{}mark", &key[..32]));
+        let deletion = client().await.delete_item().table_name(&self.name).key("id", id);
+        let deleted = deletion.return_values(ReturnValue::AllOld).send().await.unwrap();
+        assert!(deleted.attributes.is_some(), "there was no mark");
+    }
+
+    /// The argument that names the table at this endpoint.
+    pub(crate) fn table_at(&self, endpoint: &str) -> String {
+        format!("--store=dynamodb://{}?region=us-east-1&endpoint={endpoint}", self.name)
     }
 
     /// Runs the tool.

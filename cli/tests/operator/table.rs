@@ -16,11 +16,7 @@ async fn another_table_is_named_with_what_it_lacks() {
     assert!(refused.errors.contains("is not in DynamoDB"), "{refused:?}");
     let endpoint = std::env::var("DYNAMODB_ENDPOINT").unwrap();
     let mut command = tool();
-    command.args([
-        &format!("--store=dynamodb://{}?region=us-east-1&endpoint={endpoint}", records.name()),
-        "table",
-        "check",
-    ]);
+    command.args([&records.table_at(&endpoint), "table", "check"]);
     let absent = ended(command).await.assert_code(5);
     assert!(absent.out.contains("table-missing"), "{absent:?}");
 }

@@ -5,6 +5,7 @@
 //! and printed. `STORE_SEQUENCES` sets the number of sequences per store, and `PROPERTY_SEED` selects them.
 
 mod performance;
+mod permissions;
 mod sequence;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,5 +56,7 @@ on_each_server!(every_sequence_is_answered_as_in_memory);
 
 async fn pair(backend: Backend) -> Pair {
     let clock = future_clock();
-    Pair::new(Records::new(backend, clock.clone()).await, clock).await
+    let records = Records::new(backend, clock.clone()).await;
+    let store = records.store().await;
+    Pair::new(records, store, clock)
 }

@@ -37,9 +37,8 @@ enum Answer {
 }
 
 impl Pair {
-    /// Creates a pair with a store of these records, which uses this clock.
-    pub(super) async fn new(records: Records, clock: ManualClock) -> Self {
-        let store = records.store().await;
+    /// Creates a pair with a store of these records. Both use this clock.
+    pub(super) fn new(records: Records, store: Arc<dyn Store>, clock: ManualClock) -> Self {
         Self { records, store, memory: MemoryStore::with_clock(clock.clone()), clock }
     }
 

@@ -9,6 +9,7 @@ mod connection;
 mod dynamodb;
 mod faults;
 mod http;
+pub mod iam;
 mod postgres;
 mod resp;
 
