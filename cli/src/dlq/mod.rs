@@ -83,15 +83,18 @@ impl Target {
             return Ok(Self { queue: Queue { client, url }, sources: Vec::new(), settings });
         }
         let account = Account::open().await;
-        let functions = match (&dlq.function, &dlq.stack) {
+        let names = match (&dlq.function, &dlq.stack) {
             (Some(function), _) => vec![function.clone()],
             (None, Some(stack)) => account.functions_of(stack).await?,
             (None, None) => unreachable!("the command line has one of them"),
         };
         // Each dead-letter queue, with its function and the sources of the function.
         let mut found: Vec<(String, Function, Vec<String>)> = Vec::new();
-        for name in functions {
-            let function = account.function(&name).await?;
+        let mut functions = Vec::new();
+        for name in names {
+            functions.extend(account.functions(&name).await?);
+        }
+        for function in &functions {
             for mapping in &function.mappings {
                 if let Source::Queue(queue) = &mapping.source
                     && let Some(DeadLetters::Found { url, .. }) = queue.redrive.as_ref().map(|redrive| &redrive.target)
@@ -112,7 +115,7 @@ impl Target {
             }),
             [] => bail!("no dead-letter queue was found: give --queue"),
             _ => {
-                let places: Vec<_> = found.iter().map(|(url, of, _)| format!("{url} of {}", of.name)).collect();
+                let places: Vec<_> = found.iter().map(|(url, of, _)| format!("{url} of {}", of.resource())).collect();
                 bail!("there are several dead-letter queues; choose by --function or --queue: {}", places.join(", "))
             }
         }

@@ -59,24 +59,28 @@ impl Account {
         Ok(arns)
     }
 
-    /// Returns a function as [`describe`](Self::describe) does, without its aliases, and prints which of its queues could not be read.
+    /// Returns a function as [`describe`](Self::describe) does, and then its aliases that have mappings. Prints what could not be read.
     ///
     /// # Errors
     ///
-    /// Returns the errors of Lambda.
-    pub(crate) async fn function(&self, name: &str) -> Result<Function> {
-        let function = self.with_mappings(name).await.with_context(|| format!("the function {name}"))?;
-        for unread in &function.unread {
-            eprintln!("function {}: {} could not be read: {}", function.name, unread.what, unread.why);
-        }
-        for mapping in &function.mappings {
-            match &mapping.source {
-                Source::UnreadQueue { arn, why } => eprintln!("the queue {arn} could not be read: {why}"),
-                Source::MissingQueue(arn) => eprintln!("there is no queue {arn}"),
-                _ => {}
+    /// Returns an error if Lambda does not return the function.
+    pub(crate) async fn functions(&self, name: &str) -> Result<Vec<Function>> {
+        let mut function = self.describe(name).await.with_context(|| format!("the function {name}"))?;
+        let mut functions = std::mem::take(&mut function.aliases);
+        functions.insert(0, function);
+        for function in &functions {
+            for unread in &function.unread {
+                eprintln!("{}: {} could not be read: {}", function.resource(), unread.what, unread.why);
+            }
+            for mapping in &function.mappings {
+                match &mapping.source {
+                    Source::UnreadQueue { arn, why } => eprintln!("the queue {arn} could not be read: {why}"),
+                    Source::MissingQueue(arn) => eprintln!("there is no queue {arn}"),
+                    _ => {}
+                }
             }
         }
-        Ok(function)
+        Ok(functions)
     }
 
     /// Returns a function, by its name or ARN, with its mappings and their queues, and its aliases likewise. What cannot be read is

@@ -281,3 +281,23 @@ async fn dlq_skips_a_deleted_queue_and_says_so() {
     let ended = crate::support::ended(command).await.assert_code(3);
     assert_eq!(ended.errors, format!("there is no queue {arn}\nno such message\n"));
 }
+
+#[tokio::test]
+async fn dlq_finds_the_queue_of_an_alias() {
+    let deployment = Deployment::new("", "none").await;
+    let (name, functions) = (&deployment.name, &deployment.functions);
+    functions.delete_event_source_mapping().uuid(&deployment.mapping).send().await.unwrap();
+    let mut command = deployment.command();
+    command.args(["dlq", "list", "--function", name]);
+    let none = crate::support::ended(command).await.assert_code(1);
+    assert!(none.errors.contains("no dead-letter queue was found"), "{none:?}");
+
+    let version = functions.publish_version().function_name(name).send().await.unwrap().version.unwrap();
+    functions.create_alias().function_name(name).name("live").function_version(&version).send().await.unwrap();
+    let mapping = functions.create_event_source_mapping().function_name(format!("{name}:live"));
+    mapping.event_source_arn(format!("arn:aws:sqs:us-east-1:000000000000:{name}")).send().await.unwrap();
+    let mut command = deployment.command();
+    command.args(["dlq", "list", "--function", name]);
+    let ended = crate::support::ended(command).await.assert_code(3);
+    assert_eq!(ended.errors, "no such message\n");
+}
