@@ -133,6 +133,7 @@ macro_rules! conformance_tests {
             a_takeover_and_an_amendment_exclude_each_other,
             amendments_are_answered_in_order,
             marks_are_read_in_order,
+            what_is_superseded_is_not_in_doubt,
             an_operator_ends_the_doubt_that_a_statement_names,
             a_resolution_leaves_records_as_they_are,
             a_resolution_changes_only_the_mark_that_was_read,

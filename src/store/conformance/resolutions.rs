@@ -88,6 +88,21 @@ pub async fn marks_are_read_in_order(subject: &Subject) {
     expect("O8: marks are read in order, with what they contain", found, expected.into());
 }
 
+/// A lapsed operation with the sequence of one that completed is superseded, and leaves nothing to look up.
+// Tests G2.
+pub async fn what_is_superseded_is_not_in_doubt(subject: &Subject) {
+    if !subject.orders() {
+        return;
+    }
+    let entity = Entity::new();
+    let late = entity.abandoned(subject, 5).await;
+    entity.abandoned(subject, 5).await;
+    subject.done(&late, complete("1")).await;
+    subject.granted(&entity.claim(6_u64)).await;
+    let mark = subject.existing_mark(&entity).await;
+    expect("G2: what a completion supersedes is not in doubt", mark.doubt, Vec::new());
+}
+
 /// A statement ends the doubt of the operations that it names and of no others. An effect supersedes older operations, no
 /// effect lets them run.
 // Tests G2, O8.

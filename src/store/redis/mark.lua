@@ -3,7 +3,7 @@
 -- Sequences have 64 digits, so they compare as text. An operation is named by the second half of its key. `doubt` has
 -- 'sequence operation,' for each operation in doubt, and 'sequence ,' for those that have merged.
 -- The line before this text, in scripts.rs, has the versions of the format: VERSION, and NEWEST_KNOWN_VERSION.
-mark = {is_live = false}
+mark = {}
 do
   local NAMES = {'newest', 'owner', 'holder', 'sequence', 'in_progress_expiration', 'doubt', 'v', 'expiration'}
   local MAX_DOUBT = 64
@@ -31,12 +31,6 @@ do
     local is_known = not mark.is_newer() and number(fields.expiration) and (not fields.newest or is_sequence(fields.newest))
       and (not fields.owner or is_sequence(fields.sequence) and number(fields.in_progress_expiration) and fields.holder)
     return not is_known or string.gsub(fields.doubt, '%d+ %x*,', '') ~= ''
-  end
-
-  -- Whether the end of the holder's lease leaves doubt that is not listed yet.
-  local function adds_doubt()
-    return not (fields.newest and fields.newest >= fields.sequence)
-      and not string.find(fields.doubt, ' ' .. fields.holder .. ',', 1, true)
   end
 
   -- Takes the lowest entry out of the list, and returns its sequence; of equal ones the first.
@@ -84,7 +78,7 @@ do
     local listed = lapsed and string.match(fields.doubt, '(%d+)' .. lapsed)
     if listed and listed < fields.sequence then
       fields.doubt = string.gsub(fields.doubt, listed .. lapsed, fields.sequence .. lapsed)
-    elseif not listed and fields.owner and adds_doubt() then
+    elseif lapsed and not listed and not (fields.newest and fields.newest >= fields.sequence) then
       local _, count = string.gsub(fields.doubt, ',', ',')
       begins_to_merge = count >= MAX_DOUBT and not string.find(fields.doubt, ' ,', 1, true)
       -- Once, unless another version has listed more.

@@ -1,6 +1,6 @@
 //! The sorted set that lists read instead of scanning the keys.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use lambda_once::{
     Error, ErrorKind, ErrorStatus, RedisStore,
@@ -32,9 +32,9 @@ fn indexed(url: &str, clock: &ManualClock) -> RedisStore {
     config(url).listing_index(true).build().unwrap().with_clock(clock.clone())
 }
 
-fn fail() -> Settlement {
+fn fail(retention: Duration) -> Settlement {
     let result = json("\"declined\"");
-    Settlement::Record { outcome: FinalStatus::Failed, result, retention: RETENTION }
+    Settlement::Record { outcome: FinalStatus::Failed, result, retention }
 }
 
 /// The names of records, by the documentation.
@@ -72,7 +72,7 @@ async fn the_index_has_the_records_without_a_success() {
     for (request, settlement) in [
         (&handed_back, HAND_BACK),
         (&renewed, RENEW),
-        (&failed, fail()),
+        (&failed, fail(RETENTION)),
         (&done, complete("1")),
         (&released, RELEASE),
         (&done_in_order, complete("1")),
@@ -116,6 +116,21 @@ async fn entries_of_expired_records_leave_ten_at_a_claim() {
     }
 }
 
+/// A claim removes entries that have expired, of which times are in whole seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_entry_lives_as_long_as_its_record() {
+    let (server, clock) = (Server::start("valkey", &[]), ManualClock::at(FUTURE));
+    let store = indexed(server.url(), &clock);
+    let [brief, lasting, latest] = [(); 3].map(|()| claim());
+    for (request, retention) in [(&brief, RETENTION), (&lasting, RETENTION + Duration::from_secs(1))] {
+        granted(&store, request).await;
+        settle_one(&store, request, fail(retention)).await.unwrap();
+    }
+    clock.advance(RETENTION + Duration::from_millis(500));
+    granted(&store, &latest).await;
+    assert_eq!(entries(&server).await, names([&lasting, &latest]));
+}
+
 /// A function without the index completes what one with it has claimed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_is_left_behind_is_not_listed() {
@@ -136,18 +151,18 @@ async fn an_entry_that_is_left_behind_is_not_listed() {
 /// The index cannot be incomplete without anybody being told.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_permission_to_write_the_index_nothing_is_claimed() {
-    const RULES: [&str; 3] = ["+zadd", "+zrange", "+zrem"];
     let (server, clock) = (Server::start("valkey", &[]), ManualClock::at(FUTURE));
     let mut admin = direct(server.url()).await;
     permissions::allow_documented(&mut admin).await;
     let store = indexed(&permissions::as_user(server.url()), &clock);
-    for rule in RULES {
+    for rules in ["-zadd -zrange -zrem", "-zadd +zrange +zrem", "+zadd -zrange +zrem", "+zadd +zrange -zrem"] {
+        permissions::allow(&mut admin, rules).await;
         let request = claim();
         let error = claim_one(&store, &request).await.unwrap_err();
-        assert!(permissions::denied(&error), "before {rule}: {error}");
-        assert_eq!(read_one(&store, &request).await, None, "before {rule}");
-        permissions::allow(&mut admin, rule).await;
+        assert!(permissions::denied(&error), "{rules}: {error}");
+        assert_eq!(read_one(&store, &request).await, None, "{rules}");
     }
+    permissions::allow(&mut admin, "+zadd +zrange +zrem").await;
     let request = claim();
     granted(&store, &request).await;
     assert!(permissions::denied(&store.list(&ListRequest::new(ListedState::InProgress)).await.unwrap_err()));
@@ -174,7 +189,7 @@ async fn a_server_without_free_memory_claims_nothing_and_lists_what_is_open() {
     let error = claim_one(&store, &refused).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Throttled, ErrorStatus::Temporary));
     assert_eq!(read_one(&store, &refused).await, None);
-    for (request, settlement) in [(&done, complete("1")), (&failed, fail()), (&renewed, RENEW)] {
+    for (request, settlement) in [(&done, complete("1")), (&failed, fail(RETENTION)), (&renewed, RENEW)] {
         settle_one(&store, request, settlement).await.unwrap();
     }
     assert_eq!(entries(&server).await, names([&failed, &renewed]));

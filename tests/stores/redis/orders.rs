@@ -154,7 +154,8 @@ async fn a_mark_lists_64_operations_in_doubt_at_most_however_many_it_had() {
     for listed in [63, 64, 65, 66, 100] {
         let entity = claim();
         let holder = world.abandoned(&entity, 200).await;
-        let operations = (1..=listed).map(|sequence| format!("{} {},", digits(sequence), operation(&claim())));
+        // The two lowest are equal.
+        let operations = (1..=listed).map(|sequence| format!("{} {},", digits(sequence.max(2)), operation(&claim())));
         let doubt: String = operations.collect();
         command::<u32>(&mut world.direct, &["HSET", &names(&holder).1, "doubt", &doubt]).await;
         let next = ordered(&entity, 201);
@@ -231,10 +232,16 @@ async fn without_free_memory_a_settle_still_changes_the_record_and_the_mark() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_that_is_not_known_stops_claims_and_no_settle() {
     let mut world = World::new().await;
+    // They sort before every sequence.
+    let (short, negative) = ("0", format!("-{:063}", 7));
     for (field, value) in [
         ("newest", "7"),
         ("newest", "newer"),
+        ("newest", short),
+        ("newest", &negative),
         ("sequence", "7"),
+        ("sequence", short),
+        ("sequence", &negative),
         ("in_progress_expiration", "soon"),
         ("doubt", "7"),
         ("doubt", "everything,"),

@@ -13,7 +13,8 @@ class Survivor(NamedTuple):
     place: int = 1
 
 
-SINCE_1970 = "times are in ms since 1970, so the bound only prevents a negative number"
+SINCE_1970 = "times are since 1970, so the bound only prevents a negative number"
+EQUAL = "equal sequences are equal texts"
 SPELLING = "the client reads both forms of the answer, one of which is quicker to parse"
 ANY_VALUE = "only the presence of the field counts"
 HINT = "a hint to the planner, which changes no result"
@@ -39,6 +40,15 @@ SURVIVORS = [
     Survivor("claim.lua", "if not status and attempt == 1 and not begins_to_merge then return ends end", "==", "~=", SPELLING),
     Survivor("claim.lua", "if not status and attempt == 1 and not begins_to_merge then return ends end", "1", "2", SPELLING),
     Survivor("common.lua", "return time[1] * 1000 + math.floor(time[2] / 1000)", "floor", "ceil", "a millisecond of the server's clock"),
+    Survivor("mark.lua", "if not lowest or doubted < lowest then lowest = doubted end", "<", "<=", EQUAL),
+    Survivor("mark.lua", "if listed and listed < fields.sequence then", "<", "<=", EQUAL),
+    Survivor("mark.lua", "local is_held = fields.owner ~= owner and number(fields.in_progress_expiration) >= math.max(now - margin, 0)",
+             "0", "1", SINCE_1970),
+    Survivor("mark.lua", "local expiration = math.max(math.ceil(ends / 1000), number(fields.expiration) or 0)", "0", "1", SINCE_1970),
+    Survivor("mark.lua", "begins_to_merge = count >= MAX_DOUBT and not string.find(fields.doubt, ' ,', 1, true)", "1", "2",
+             "an entry begins with its sequence"),
+    Survivor("mark.lua", "begins_to_merge = count >= MAX_DOUBT and not string.find(fields.doubt, ' ,', 1, true)", "true", "false",
+             "the text has no magic characters"),
     Survivor("amend.sql", "WITH w AS MATERIALIZED (", "MATERIALIZED", "", HINT),
     Survivor("amend.sql", "), held AS MATERIALIZED (", "MATERIALIZED", "", HINT),
 ]
