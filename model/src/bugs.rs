@@ -119,6 +119,13 @@ bugs! {
     O5Mark "O5" "*settle* does not change the mark" ["operator-order"];
     O6Payload "O6" "*redact* removes the fingerprint, too" ["operator"];
     O7Later "O7" "a release holds for later claims" ["operator-release"];
+    O8AsRead "O8" "a statement does not compare the mark that was read" ["operator-doubt"];
+    O8Live "O8" "a statement ends the doubt about a claim that stands" ["operator-doubt"];
+    O8Margin "O8" "a statement does not add the margin" ["operator-doubt"];
+    O8Newest "O8" "a statement of an effect does not raise the newest position" ["operator-doubt"];
+    O8Others "O8" "a statement ends all doubt" ["operator-doubt"];
+    O8Holder "O8" "a statement keeps the holder" ["operator-doubt"];
+    O8Doubt "O8" "a statement keeps the doubt" ["operator-doubt"];
     TransactionRead "release decides" "a read decides about a commit without an answer" ["transaction"];
     TransactionComplete "release decides" "a completion is repeated without its transaction" ["transaction"];
     TransactionError "release decides" "a definite error after a timeout is believed" ["transaction"];

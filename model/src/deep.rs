@@ -40,6 +40,7 @@ fn variants() -> Vec<Variant> {
         late_answers: world.late_answers + 1,
         copies: world.copies + 1,
         amendments: more(world.amendments),
+        statements: more(world.statements),
         ..world
     };
     let larger = |mut world: World| {

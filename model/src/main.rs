@@ -15,6 +15,7 @@ mod planted;
 mod promise;
 mod run;
 mod state;
+mod statement;
 mod store;
 mod system;
 mod words;

@@ -2,6 +2,8 @@
 
 use lambda_once::record::Status as LibraryStatus;
 
+use crate::statement::Inquiry;
+
 /// A time, in units of which the skew margin is one. The model begins at [`BEGIN`].
 pub(crate) type Time = u8;
 
@@ -273,6 +275,16 @@ impl Runs {
             _ => {}
         }
     }
+
+    /// An operator has stated whether the operation at this position took effect.
+    pub(crate) fn stated(&mut self, position: u8, took_effect: bool) {
+        let (last, first) = (usize::from(position), if took_effect { 0 } else { usize::from(position - 1) });
+        self.open[first..last].fill(None);
+        self.lost[first..last].fill(false);
+        if took_effect {
+            self.completed = self.completed.max(position);
+        }
+    }
 }
 
 /// A state of a world.
@@ -294,8 +306,11 @@ pub(crate) struct State {
     pub(crate) late_answers: u8,
     pub(crate) copies: u8,
     pub(crate) amendments: u8,
+    pub(crate) statements: u8,
     /// The record that the operator has read.
     pub(crate) read: Option<(Key, Record)>,
+    /// What the operator has found out about the entity.
+    pub(crate) inquiry: Option<Inquiry>,
     /// The operations of the entity, with an order.
     pub(crate) runs: Runs,
     pub(crate) breach: Option<&'static str>,

@@ -52,6 +52,10 @@ pub(crate) enum Step {
     Read(usize),
     /// The operator amends the record that it has read.
     Amend(Change),
+    /// The operator reads the mark, and looks up what has taken effect.
+    Inquire,
+    /// The operator states whether the operation at this position took effect.
+    State(u8),
 }
 
 /// The fate of the answer to a request.
@@ -266,7 +270,7 @@ impl System {
 }
 
 /// Returns the time on the operator's clock, which is ahead by the margin.
-fn operator_time(state: &State) -> Time {
+pub(crate) fn operator_time(state: &State) -> Time {
     state.now + 1
 }
 
@@ -308,7 +312,9 @@ impl Model for System {
             late_answers: self.world.late_answers,
             copies: self.world.copies,
             amendments: self.world.amendments,
+            statements: self.world.statements,
             read: None,
+            inquiry: None,
             runs: Runs::default(),
             breach: None,
         };
@@ -377,6 +383,7 @@ impl Model for System {
             steps.extend((0..MOST).filter(|&key| self.may_purge(state, key)).map(Step::Purge));
         }
         self.operator_steps(state, steps);
+        self.statement_steps(state, steps);
     }
 
     fn next_state(&self, state: &State, step: &Step, events: &mut u64) -> State {
@@ -410,6 +417,8 @@ impl Model for System {
             }
             Step::Read(key) => next.read = next.records[key].and_then(|record| Some((u8::try_from(key).ok()?, record))),
             Step::Amend(change) => self.amend_read(&mut next, change),
+            Step::Inquire => self.inquire(&mut next),
+            Step::State(position) => self.state_effect(&mut next, position, events),
         }
         self.forget_spent(&mut next);
         self.check_exclusion(&mut next);

@@ -71,6 +71,8 @@ fn action(state: &State, step: &Step) -> String {
         Step::Purge(key) => format!("the expired record of key {key} is deleted"),
         Step::Read(key) => format!("the operator reads the record of key {key}"),
         Step::Amend(change) => format!("the operator sends: {}", amendment(change)),
+        Step::Inquire => "the operator reads the mark, and looks up what has taken effect".to_owned(),
+        Step::State(position) => format!("the operator states whether position {position} took effect"),
     }
 }
 

@@ -16,12 +16,14 @@ pub(crate) struct World {
     pub(crate) policy: Policy,
     pub(crate) clock: Clock,
     /// The number of workers that may die, of requests that may have no answer in time, of answers that may be late, of
-    /// requests that may arrive twice, and of amendments by an operator.
+    /// requests that may arrive twice, of amendments by an operator,
+    /// and of its statements about operations in doubt.
     pub(crate) crashes: u8,
     pub(crate) timeouts: u8,
     pub(crate) late_answers: u8,
     pub(crate) copies: u8,
     pub(crate) amendments: u8,
+    pub(crate) statements: u8,
     pub(crate) changes: Vec<Change>,
     /// Whether handlers return transient and permanent errors.
     pub(crate) errors: (bool, bool),
@@ -142,7 +144,9 @@ events! {
     Released: "an operator's release lets a claim take over",
     PassedOn: "a release is passed on by a hand-back",
     Redacted: "an operator redacts a record",
-    Unchanged: "an amendment finds its record changed",
+    Unchanged: "an amendment finds its record or mark changed",
+    StatedEffect: "an operator states that an operation took effect",
+    StatedNone: "an operator states that an operation had no effect",
 }
 
 impl Event {

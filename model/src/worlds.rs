@@ -30,6 +30,7 @@ fn quiet(name: &'static str, about: &'static str) -> World {
         late_answers: 0,
         copies: 0,
         amendments: 0,
+        statements: 0,
         changes: Vec::new(),
         errors: (false, false),
         purges: false,
@@ -421,6 +422,14 @@ fn operators() -> Vec<World> {
             changes: vec![Change::Forget, Change::Settle(true), Change::Release],
             reaches: vec![Executed, Superseded, InDoubt, Abandoned, Forgotten, SettledBy, Released],
             ..quiet("operator-order-refuse", "an operator amends records in an order under `Refuse`")
+        },
+        World {
+            workers: vec![AGAIN, Plan { key: 1, ..AGAIN }],
+            is_ordered: true,
+            ends: 8,
+            statements: 1,
+            reaches: vec![Executed, Superseded, InDoubt, StatedEffect, StatedNone, Unchanged],
+            ..quiet("operator-doubt", "an operator states what operations in doubt have done")
         },
     ]
 }
