@@ -36,6 +36,8 @@ pub(crate) const OFFSET: &str = "CHAOS_CLOCK_OFFSET";
 /// The table in PostgreSQL of the rows that transactions commit.
 pub(crate) const ROWS: &str = "chaos_rows";
 
+/// The longest time that a server takes to create a table after its start, on a busy machine.
+const SLOWEST_START: Duration = Duration::from_secs(60);
 /// The most operations with which DynamoDB Local is warmed up.
 const WARMING: u32 = 150;
 
@@ -115,11 +117,17 @@ async fn prepare() -> Result<(), BoxError> {
         StoreKind::DynamoDb => {
             let store = DynamoDbStore::from_env().await?;
             // A server that has just started may create the table and respond too late. Then it is there.
-            let created = store.create_table().await;
-            let once = Idempotency::builder(store).disabled(false).build()?;
-            if created.is_err() {
-                once.warm_up().await?;
+            let begun = Instant::now();
+            while let Err(error) = store.create_table().await {
+                let once = Idempotency::builder(store.clone()).build()?;
+                if once.warm_up().await.is_ok() {
+                    break;
+                }
+                if begun.elapsed() > SLOWEST_START {
+                    return Err(error.into());
+                }
             }
+            let once = Idempotency::builder(store).disabled(false).build()?;
             // It is slow at first.
             for key in 0..WARMING {
                 let begun = Instant::now();

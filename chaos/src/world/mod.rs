@@ -35,8 +35,10 @@ mod wire;
 
 pub(crate) use ledger::{Ending, Report};
 
-/// The longest time that the last operations take once all faults have stopped.
-const LAST_WAIT: Duration = Duration::from_secs(60);
+/// The longest time in which no operation ends, once all faults have stopped.
+const STANDSTILL: Duration = Duration::from_secs(60);
+/// The longest time that the last operations take, on a busy machine.
+const LAST_WAIT: Duration = Duration::from_secs(300);
 
 /// Everything that the tasks of the coordinator share.
 pub(crate) struct World {
@@ -192,11 +194,16 @@ async fn complete(world: &Arc<World>) -> bool {
     world.slots.iter().for_each(|slot| slot.thaw(world));
     world.record(Fact::Calm);
     let begun = Instant::now();
-    while world.lock().open > 0 {
-        if begun.elapsed() > LAST_WAIT {
+    let (mut left, mut since) = (world.lock().open, begun);
+    while left > 0 {
+        if since.elapsed() > STANDSTILL || begun.elapsed() > LAST_WAIT {
             return false;
         }
         sleep(Duration::from_millis(50)).await;
+        let open = world.lock().open;
+        if open < left {
+            (left, since) = (open, Instant::now());
+        }
     }
     true
 }

@@ -36,8 +36,8 @@ const PLAIN: Kind = Kind::Function(&[Source::Rerun, Source::Refuse, Source::Prob
 /// On PostgreSQL these operations are transactions, which belong to a connection.
 pub(super) const BOUND: Kind = Kind::Function(&[Source::Ordered, Source::Transaction]);
 
-pub(super) const KINDS: [Kind; 9] =
-    [PLAIN, PLAIN, PLAIN, PLAIN, BOUND, BOUND, Kind::Service, Kind::Service, Kind::Service];
+pub(super) const KINDS: [Kind; 10] =
+    [PLAIN, PLAIN, PLAIN, BOUND, BOUND, BOUND, BOUND, Kind::Service, Kind::Service, Kind::Service];
 
 /// A place for a worker, which gets a new process when one dies.
 pub(super) struct Slot {
