@@ -4,10 +4,8 @@ use lambda_once::key::canonical::{MAX_DEPTH, Problem, canonical};
 use lambda_once_fuzz::{
     input::Input,
     json::{Json, code_points, parse},
-    mutate,
+    mutate, target,
 };
-
-use crate::support::target;
 
 target!(
     /// A value, in two spellings. One of them may be damaged.

@@ -13,12 +13,12 @@ use lambda_once::{
     batch::{BatchService, Handler, Processed, Source, dynamodb::Change},
     testing::{self, TIME_LEFT},
 };
-use lambda_once_fuzz::{input::Input, mutate, oracle::base64::decoded};
+use lambda_once_fuzz::{input::Input, mutate, oracle::base64::decoded, target};
 use lambda_runtime::LambdaEvent;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::support::{run, target};
+use crate::run;
 
 /// Returns the text of a file in `events/`.
 macro_rules! sample {

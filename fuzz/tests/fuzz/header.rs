@@ -17,10 +17,11 @@ use lambda_once::{
 use lambda_once_fuzz::{
     input::Input,
     oracle::header::{key, quoted},
+    target,
 };
 use tower::{Layer, ServiceExt};
 
-use crate::support::{run, target};
+use crate::run;
 
 type Body = Full<bytes::Bytes>;
 

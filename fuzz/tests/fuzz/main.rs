@@ -6,6 +6,12 @@
 #![allow(clippy::future_not_send, reason = "a test's futures stay on its thread")]
 
 mod canonical;
+mod emf;
 mod events;
 mod header;
-mod support;
+
+/// Runs a future to its end on this thread, with time paused.
+fn run<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(future)
+}
