@@ -212,6 +212,27 @@ impl Json {
         })
     }
 
+    /// Returns whether it is `null`, or a string, an array or an object that is empty.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Null => true,
+            Self::Text(units) => units.is_empty(),
+            Self::Array(items) => items.is_empty(),
+            Self::Object(members) => members.is_empty(),
+            Self::Bool(_) | Self::Number(_) => false,
+        }
+    }
+
+    /// Returns whether it is empty, or has something empty in it.
+    pub fn has_empty(&self) -> bool {
+        self.is_empty()
+            || match self {
+                Self::Array(items) => items.iter().any(Self::has_empty),
+                Self::Object(members) => members.iter().any(|(_, value)| value.has_empty()),
+                _ => false,
+            }
+    }
+
     /// Draws a value.
     pub fn draw(input: &mut Input<'_>, depth: usize) -> Self {
         match input.below(if depth == 0 { 6 } else { 10 }) {
