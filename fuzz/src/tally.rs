@@ -13,6 +13,9 @@ pub const CASES: usize = 48;
 /// The maximum size of a case in bytes.
 pub const MAX_BYTES: usize = 1_024;
 
+/// The maximum number of files in a corpus.
+const MAX_FILES: usize = 12;
+
 /// Declares a target: a function from the bytes of a case to a word for what the case has reached.
 #[macro_export]
 macro_rules! target {
@@ -68,7 +71,8 @@ impl Tally {
         kind.hash(&mut hasher);
         known.cases += 1;
         *known.kinds.entry(kind).or_default() += 1;
-        if known.hashes.insert(hasher.finish()) && std::env::var_os("FUZZ_CORPUS").is_some() {
+        let is_new = known.hashes.insert(hasher.finish());
+        if is_new && known.hashes.len() <= MAX_FILES && std::env::var_os("FUZZ_CORPUS").is_some() {
             let file = self.corpus.join(format!("{:016x}", hasher.finish()));
             let written = std::fs::create_dir_all(&self.corpus).and_then(|()| std::fs::write(&file, bytes));
             written.unwrap_or_else(|error| panic!("{}: {error}", file.display()));

@@ -5,10 +5,15 @@
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 #![allow(clippy::future_not_send, reason = "a test's futures stay on its thread")]
 
+mod addresses;
 mod canonical;
 mod emf;
+mod envelopes;
 mod events;
+mod front_doors;
 mod header;
+mod selectors;
+mod stored;
 
 /// Runs a future to its end on this thread, with time paused.
 fn run<F: Future>(future: F) -> F::Output {
