@@ -111,11 +111,13 @@ target!(
     |bytes| {
         let mut input = Input::new(bytes);
         let count = if input.one_in(4) { input.text(4) } else { input.integer().to_string() };
-        let units = [("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("ms", 1), ("", 0), ("w", 0)];
-        let (unit, millis) = *input.pick(&units);
-        let text = format!("{}{count}{unit}", input.pick(&["", "", "", "+", "-", " "]));
-        let digits = text.strip_suffix(unit).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-        let count = digits.and_then(|digits| digits.parse::<u64>().ok());
+        let signs = ["", "", "", "+", "-", " "];
+        let text = format!("{}{count}{}", input.pick(&signs), input.pick(&["s", "m", "h", "d", "ms", "", "w"]));
+        let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+        let units = [("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("ms", 1)];
+        let unit = units.into_iter().find(|(unit, _)| *unit == &text[digits.len()..]);
+        let (unit, millis) = unit.unwrap_or_default();
+        let count = digits.parse::<u64>().ok();
         let seconds = count.filter(|_| millis >= 1_000).and_then(|count| count.checked_mul(millis / 1_000));
         let expected = seconds.map(Duration::from_secs);
         assert_eq!(time::parse(&text).ok(), expected, "{text:?}");

@@ -44,33 +44,33 @@ const SPECIAL: [char; 40] = [
     '\u{10ffff}',
 ];
 
-/// The bytes of a case. Once they are used up, every value is the smallest one, so that short cases are simple.
+/// The bytes of a case. Once they are used up, others follow that depend only on them, because most random cases are
+/// short. Behind no bytes, each one is 0.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     rest: &'a [u8],
+    /// The state of a xorshift generator.
+    state: u64,
 }
 
 impl<'a> Input<'a> {
     /// Creates an input of these bytes.
-    pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
-    }
-
-    /// Returns whether all bytes are used up.
-    pub const fn is_empty(&self) -> bool {
-        self.rest.is_empty()
-    }
-
-    /// Returns the bytes that are left.
-    pub const fn rest(&self) -> &'a [u8] {
-        self.rest
+    pub fn new(bytes: &'a [u8]) -> Self {
+        let mixed =
+            |state: u64, byte: &u8| (state ^ u64::from(*byte)).wrapping_add(1).wrapping_mul(0x0000_0100_0000_01b3);
+        Self { rest: bytes, state: bytes.iter().fold(0, mixed) }
     }
 
     /// Draws a byte.
     pub fn byte(&mut self) -> u8 {
-        let Some((byte, rest)) = self.rest.split_first() else { return 0 };
-        self.rest = rest;
-        *byte
+        if let Some((byte, rest)) = self.rest.split_first() {
+            self.rest = rest;
+            return *byte;
+        }
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state >> 32) as u8
     }
 
     /// Draws a number.

@@ -26,7 +26,8 @@ fn address(input: &mut Input<'_>, schemes: &[&str], options: &[&str]) -> String 
     }
     if input.one_in(6) {
         let at = input.below(address.len() + 1);
-        address.insert(address.floor_char_boundary(at), input.character());
+        let character = Some(input.character()).filter(|character| !"@/?#".contains(*character));
+        address.insert(address.floor_char_boundary(at), character.unwrap_or('x'));
     }
     address
 }

@@ -14,6 +14,7 @@ mod front_doors;
 mod header;
 mod selectors;
 mod stored;
+mod stored_in_redis;
 
 /// Runs a future to its end on this thread, with time paused.
 fn run<F: Future>(future: F) -> F::Output {
