@@ -27,6 +27,10 @@ SIM_ARGS ?=
 # For `make chaos`: the number of operations (by default as many as take half a minute), and options of the program, such as `--control` and `--seed` (`--help` lists them).
 OPS ?=
 CHAOS_ARGS ?=
+# For `make fuzz`: parts of the names of targets, the seconds for each, and `--corpus`, `--write` or `--list`.
+FUZZ ?=
+SECONDS ?= 10
+FUZZ_ARGS ?=
 # For `make model`: worlds, `--trace` with rules, or `--write`. For `make model-deep`: worlds, or `--minutes` with a number.
 MODEL_ARGS ?=
 # For `make nightly`: some of its parts, or `--list`.
@@ -44,7 +48,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
-.PHONY: help require demo watch build test test-all test-servers stress sim chaos plants mutants model model-deep nightly powertools clients concurrent browser e2e e2e-aws
+.PHONY: help require demo watch build test test-all test-servers stress fuzz sim chaos plants mutants model model-deep nightly powertools clients concurrent browser e2e e2e-aws
 .PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories durable tutorial book bench instructions scale sizes clean
 
 help: ## Lists the targets
@@ -80,6 +84,9 @@ test-servers: require ## Runs the stores' tests on Redis 7.0, PostgreSQL 15 and 
 
 stress: require ## Runs the property test of batches with 100,000 plans (PROPERTY_CASES)
 	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} PROPERTY_SEED=$${PROPERTY_SEED:-$$RANDOM} cargo test --workspace --all-features --test property
+
+fuzz: require ## Searches with the fuzz targets for 10 seconds each, against independent oracles (FUZZ, SECONDS, FUZZ_ARGS)
+	@$(PYTHON) -m tools.tests.fuzz --seconds $(SECONDS) $(FUZZ_ARGS) $(FUZZ)
 
 # With BUILT=1 a debug build runs, which is slower.
 sim: require ## Simulates the whole engine with every fault, for 60 seconds (SIM_ARGS)
@@ -132,6 +139,7 @@ lint-rest: require
 	$(PYTHON) -m tools.setup.with_tools openapi -- python -m tools.checks.openapi
 	$(PYTHON) -m tools.tests.plants --check
 	$(PYTHON) -m tools.tests.mutants --check
+	$(PYTHON) -m tools.tests.fuzz --check
 	$(PYTHON) -m tools.checks.protocol
 	$(PYTHON) -m tools.checks.requirements
 	$(PYTHON) -m tools.measure.scale

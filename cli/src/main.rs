@@ -10,6 +10,8 @@ mod confirm;
 mod dlq;
 mod doctor;
 mod explain;
+#[cfg(test)]
+mod fuzz;
 mod id;
 mod list;
 mod order;

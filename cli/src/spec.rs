@@ -120,15 +120,13 @@ impl fmt::Debug for Spec {
 
 fn place(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let host = match rest.split_once('@') {
-        // Either the password or a parameter contains the other's separator.
-        Some((credentials, _)) if credentials.contains('?') => "…",
-        Some((_, rest)) => rest,
+    // The last @ ends the password, which may contain others, or it is in a parameter.
+    let host = match rest.rsplit_once('@') {
+        Some((before, _)) if before.contains('?') => "…",
+        Some((_, host)) => host,
         None => rest,
     };
     let host = host.split('?').next().unwrap_or_default();
-    // A password may contain what ends the host, and for some clients an @.
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     format!("{scheme}://{host}")
 }
 
@@ -174,6 +172,7 @@ mod tests {
             ("postgres://u:se?cret@h/d", "postgres://…"),
             ("postgres://h/d?password=se@cret", "postgres://…"),
             ("redis://u:se@cret@h:6379", "redis://h:6379"),
+            ("postgres://u:@se?cret@h?table=t", "postgres://…"),
             ("postgres://h/d?sslmode=require", "postgres://h/d"),
         ] {
             let spec = Spec::parse(address).unwrap();

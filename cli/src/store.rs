@@ -13,6 +13,7 @@ use lambda_once::{
     store::{ResultData, amend::Amend, dynamodb, listing::List, postgres, redis},
 };
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::{
     args::{ByKey, One},
@@ -171,8 +172,9 @@ async fn hashes(settings: &Settings, operation: &str, key: &str, entity: Option<
 /// As of [`hash`].
 pub(crate) async fn readings(settings: &Settings, operation: &str, text: &str) -> Result<Vec<KeyHash>> {
     let mut hashes = vec![hash(settings, operation, text).await?];
-    if let Ok(value) = serde_json::from_str::<serde_json::Value>(text)
-        && let Ok(hash) = hash(settings, operation, &value).await
+    // A parsed number would lose digits, which the handler's key has.
+    if let Ok(json) = serde_json::from_str::<&RawValue>(text)
+        && let Ok(hash) = hash(settings, operation, json).await
     {
         hashes.push(hash);
     }
@@ -200,5 +202,21 @@ pub(crate) async fn hash<K: Serialize + Sync + ?Sized>(
     match claimed.run_with(async |claim| Ok::<_, Infallible>(claim.map(|claim| claim.key().to_hex()))).await? {
         Outcome::Executed(Some(hex)) => KeyHash::from_hex(&hex).context("a hash has 64 digits"),
         other => bail!("the key was not claimed in memory: {:?}", other.kind()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lambda_once::Key;
+
+    use super::*;
+    use crate::fuzz::{of_function, settings};
+
+    #[tokio::test]
+    async fn a_number_on_the_command_line_keeps_its_digits() {
+        for key in ["12345678901234567890123", "1.10", "-0.0", "1E400", "[1.10]", r#"{"a": 1e2}"#] {
+            let used = of_function(Key::pointer("/id"), &format!(r#"{{"id": {key}}}"#)).await.unwrap();
+            assert!(readings(&settings(), "sqs", key).await.unwrap().contains(&used), "{key}");
+        }
     }
 }

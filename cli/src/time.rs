@@ -22,7 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         'd' => Some(DAY),
         _ => None,
     });
-    let count = text.get(..text.len().saturating_sub(1)).and_then(|count| count.parse::<u64>().ok());
+    let count = text.get(..text.len().saturating_sub(1)).and_then(whole);
     let seconds = unit.zip(count).and_then(|(unit, count)| unit.checked_mul(count));
     seconds.map(Duration::from_secs).ok_or_else(|| "write a number and s, m, h or d, such as 10m".to_owned())
 }
@@ -34,12 +34,16 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 /// Returns an error for any other text.
 pub(crate) fn parse_precise(text: &str) -> Result<Duration, String> {
     match text.strip_suffix("ms") {
-        Some(count) => count
-            .parse()
+        Some(count) => whole(count)
             .map(Duration::from_millis)
-            .map_err(|_| "write a number and ms, s, m, h or d, such as 800ms".to_owned()),
+            .ok_or_else(|| "write a number and ms, s, m, h or d, such as 800ms".to_owned()),
         None => parse(text),
     }
+}
+
+/// Returns the number that consists of these digits. A sign is no digit.
+fn whole(digits: &str) -> Option<u64> {
+    digits.parse().ok().filter(|_| !digits.starts_with('+'))
 }
 
 /// Formats a time in UTC, to the second: `2026-11-25T10:12:04Z`.
@@ -79,8 +83,10 @@ mod tests {
         assert_eq!(parse("15d"), Ok(Duration::from_secs(1_296_000)));
         assert_eq!(parse_precise("800ms"), Ok(Duration::from_millis(800)));
         assert_eq!(parse_precise("2s"), Ok(Duration::from_secs(2)));
-        assert!(parse("800ms").is_err() && parse_precise("ms").is_err());
-        for bad in ["", "s", "10", "-1s", "1.5h", "10 m", "10é", "99999999999999999999s", "18446744073709551615d"] {
+        assert!(parse("800ms").is_err() && parse_precise("+1ms").is_err() && parse_precise("ms").is_err());
+        for bad in
+            ["", "s", "10", "-1s", "+1s", "1.5h", "10 m", "10é", "99999999999999999999s", "18446744073709551615d"]
+        {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -22,6 +22,14 @@ use crate::{
 /// The maximum number of values of a metric in one line.
 const MAX_VALUES: usize = 100;
 
+/// The maximum length of a dimension's value.
+/// <https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_Dimension.html>
+const MAX_DIMENSION: usize = 1024;
+
+/// The maximum length of a namespace.
+/// <https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricData.html>
+const MAX_NAMESPACE: usize = 255;
+
 /// An [`Observer`] that writes metrics in CloudWatch's [embedded metric
 /// format](https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html).
 /// It writes one line for each invocation and operation, or more if a metric has over 100 values.
@@ -35,7 +43,9 @@ const MAX_VALUES: usize = 100;
 /// ```
 ///
 /// The dimensions are `Function`, which is `AWS_LAMBDA_FUNCTION_NAME` (default: `local`), and `Operation`, the
-/// operation's name in logs.
+/// operation's name in logs. CloudWatch drops a line whose dimensions are not 1 to 1,024 printable ASCII characters, so
+/// longer values are cut, other characters become `_`, and a value without any is `_`. The namespace is treated alike,
+/// with 255 of the characters that it may have.
 ///
 /// | metric | unit | description |
 /// |---|---|---|
@@ -118,13 +128,14 @@ impl Emf {
             definitions.push(json!({ "Name": name, "Unit": "Milliseconds" }));
             line.insert(name.to_owned(), values.into());
         }
-        line.insert("Function".to_owned(), Value::from(&*self.function));
-        line.insert("Operation".to_owned(), operation.into());
+        let dimension = |value| accepted(value, MAX_DIMENSION, |character| matches!(character, ' '..='~'));
+        line.insert("Function".to_owned(), dimension(&self.function).into());
+        line.insert("Operation".to_owned(), dimension(operation).into());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let metadata = json!({
             "Timestamp": u64::try_from(now).unwrap_or(u64::MAX),
             "CloudWatchMetrics": [{
-                "Namespace": self.namespace,
+                "Namespace": accepted(&self.namespace, MAX_NAMESPACE, is_of_namespace),
                 "Dimensions": [["Function", "Operation"]],
                 "Metrics": definitions,
             }],
@@ -204,6 +215,17 @@ impl Metrics {
         let times = self.times.iter_mut().filter(|(_, values)| !values.is_empty());
         times.map(|(name, values)| (*name, values.drain(..values.len().min(MAX_VALUES)).collect())).collect()
     }
+}
+
+/// Returns a name that CloudWatch accepts, which has between 1 and `most` accepted characters, and not only spaces.
+fn accepted(name: &str, most: usize, is_accepted: impl Fn(char) -> bool) -> String {
+    let characters = name.chars().take(most);
+    let accepted: String = characters.map(|character| if is_accepted(character) { character } else { '_' }).collect();
+    if accepted.trim().is_empty() { "_".to_owned() } else { accepted }
+}
+
+const fn is_of_namespace(character: char) -> bool {
+    matches!(character, 'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' | '_' | '/' | '#' | ':' | ' ')
 }
 
 /// Returns milliseconds with a resolution of a microsecond.

@@ -1,6 +1,7 @@
 """The numbers of cases of the random tests in a nightly run. Their defaults are quicker."""
 
 ALL = {
+    "BOLERO_RANDOM_ITERATIONS": "480",
     "CONFORMANCE_ROUNDS": "100",
     "CUT_OPERATIONS": "1000",
     "DELIVERED_MESSAGES": "10000",

@@ -44,6 +44,7 @@ PARTS = {
     "test-all": (["make", "test-all"], "ten times the random cases"),
     "test-servers": (["make", "test-servers"], "Redis 7.0, PostgreSQL 15 and 18, PgBouncer, the consumer killed 20 times"),
     "stress": (["make", "stress"], "100,000 random plans of batches, with a new seed"),
+    "fuzz": (["make", "fuzz", "SECONDS=60"], "each fuzz target for a minute"),
     "sim": (["make", "sim", f"SIM_ARGS=--steps 100_000_000 --seed {first_seed()} --json {FOLDER / 'sim.json'}"], "the whole engine, simulated for 10^8 steps"),
     "sim-bugs": (["make", "sim", "SIM_ARGS=--bugs --histories 12000"], "the simulation finds each planted bug"),
     "chaos-dynamodb": (chaos("dynamodb"), "35,000 operations on DynamoDB Local, with workers, network and server that fail"),

@@ -1,13 +1,13 @@
 //! `lambda-once dlq`, which lists the messages of a dead-letter queue, and redrives them.
 
 mod examine;
-mod message;
+pub(crate) mod message;
 mod plan;
 mod queue;
 mod reader;
 mod redrive;
 mod refusal;
-mod selector;
+pub(crate) mod selector;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;

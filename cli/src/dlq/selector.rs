@@ -1,9 +1,10 @@
 //! Keys of messages, as the functions select them.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{borrow::Borrow, collections::BTreeMap, fmt, str::FromStr};
 
 use anyhow::{Context, Result};
 use lambda_once::key::canonical::canonical;
+use serde::{Deserialize, Deserializer, de};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::message::Message;
@@ -81,7 +82,7 @@ fn find<'a>(value: &'a RawValue, names: &[String]) -> Option<&'a RawValue> {
     let mut value = value;
     for name in names {
         value = match value.get().as_bytes().first()? {
-            b'{' => serde_json::from_str::<BTreeMap<String, &RawValue>>(value.get()).ok()?.remove(name)?,
+            b'{' => serde_json::from_str::<BTreeMap<Name, &RawValue>>(value.get()).ok()?.remove(name.as_bytes())?,
             b'[' => {
                 let index: usize = name.parse().ok().filter(|index: &usize| index.to_string() == *name)?;
                 serde_json::from_str::<Vec<&RawValue>>(value.get()).ok()?.into_iter().nth(index)?
@@ -90,6 +91,36 @@ fn find<'a>(value: &'a RawValue, names: &[String]) -> Option<&'a RawValue> {
         };
     }
     Some(value)
+}
+
+/// The name of a member, which no text can represent if it has an unpaired surrogate.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Name(Vec<u8>);
+
+impl Borrow<[u8]> for Name {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+
+        impl de::Visitor<'_> for Bytes {
+            type Value = Name;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a member")
+            }
+
+            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Name, E> {
+                Ok(Name(bytes.to_vec()))
+            }
+        }
+
+        deserializer.deserialize_bytes(Bytes)
+    }
 }
 
 #[cfg(test)]
@@ -111,6 +142,13 @@ mod tests {
         for missing in ["/b", "/a/b~1c/4", "/a/b~1c/01", "/a/b~1c/0/0"] {
             assert!(selected(&[missing], body).is_err(), "{missing}");
         }
+    }
+
+    #[test]
+    fn a_member_beside_the_key_may_have_an_unpaired_surrogate() {
+        let body = r#"{"\ud83d": 1, "order": {"\udc00x": [], "id": "7\ud800"}}"#;
+        assert_eq!(selected(&["/order/id"], body).unwrap(), r#""7\ud800""#);
+        assert!(selected(&["/\u{fffd}"], body).is_err());
     }
 
     #[test]

@@ -95,6 +95,25 @@ async fn a_duplicate_and_a_takeover_show_from_every_entry_point() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn names_that_cloudwatch_would_drop_are_replaced() {
+    let long = "é".repeat(1_500);
+    let cases = [("größe", "gr__e"), ("", "_"), ("  ", "_"), ("a\nb\u{7f}", "a_b_"), (&*long, &"_".repeat(1_024))];
+    for (name, expected) in cases {
+        let written = Lines::default();
+        let lines_of_emf = Arc::clone(&written);
+        let emf = Emf::new(name.to_owned()).function(name.to_owned());
+        let emf = emf.writer(move |line| lines_of_emf.lock().unwrap().push(line.to_owned()));
+        let once = engine(store(), |builder| builder.observer(emf));
+        // An empty name is refused, and the refusal is counted.
+        drop(once.operation(name, "k").run(|| act(Act::Succeed)).await);
+        let [line] = &lines(&written)[..] else { panic!("one line") };
+        assert_eq!((&line["Function"], &line["Operation"]), (&json!(expected), &json!(expected)));
+        let namespace = &line["_aws"]["CloudWatchMetrics"][0]["Namespace"];
+        assert_eq!(namespace, &expected[..expected.len().min(255)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_batch_is_one_line_and_a_metric_of_over_100_values_takes_another() {
     let (written, once) = world();
     let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Succeed)).concurrency(300);
