@@ -14,6 +14,5 @@ mod servers;
 mod support;
 mod table;
 mod trials;
-#[allow(dead_code, unreachable_pub, reason = "these tests use a part of it")]
 #[path = "../../../tests/support/wire/mod.rs"]
 mod wire;

@@ -111,6 +111,7 @@ pub async fn an_operator_ends_the_doubt_that_a_statement_names(subject: &Subject
         return;
     }
     let entity = Entity::new();
+    entity.completed(subject, 1).await;
     for sequence in [3, 5, 7] {
         entity.abandoned(subject, sequence).await;
     }
@@ -135,6 +136,15 @@ pub async fn an_operator_ends_the_doubt_that_a_statement_names(subject: &Subject
             None => drop(subject.granted(&entity.claim(2_u64)).await),
         }
     }
+
+    // A holder stays when nothing else is in doubt.
+    let entity = Entity::new();
+    entity.completed(subject, 1).await;
+    for sequence in [3, 5] {
+        entity.abandoned(subject, sequence).await;
+    }
+    subject.resolved(&entity, no_effect(&[3])).await;
+    subject.waits(&entity.claim(4_u64), None, "while the lapsed holder is in doubt").await;
 }
 
 /// A statement leaves records as they are: the operation can run again, and its lost run can still complete.

@@ -49,6 +49,7 @@ SURVIVORS = [
              "an entry begins with its sequence"),
     Survivor("mark.lua", "begins_to_merge = count >= MAX_DOUBT and not string.find(fields.doubt, ' ,', 1, true)", "true", "false",
              "the text has no magic characters"),
+    Survivor("settle.lua", "margin = tonumber(margin)", "margin = tonumber(margin)", "", "Lua converts the text where it calculates"),
     Survivor("amend.sql", "WITH w AS MATERIALIZED (", "MATERIALIZED", "", HINT),
     Survivor("amend.sql", "), held AS MATERIALIZED (", "MATERIALIZED", "", HINT),
 ]
