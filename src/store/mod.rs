@@ -15,9 +15,11 @@
 //! * A failed call that may have been applied is reported as [`Ambiguous`](crate::ErrorStatus::Ambiguous), and one that
 //!   was certainly not applied as [`Temporary`](crate::ErrorStatus::Temporary).
 //! * Dropping a returned future at any point must be safe. The call then counts as ambiguous.
+//! * The engine gives a call three seconds, so the client's own timeouts are shorter. A client that blocks works on a
+//!   blocking thread.
 //! * An expired record never blocks a claim, whether or not it has been deleted. While it exists, a claim that replaces
 //!   it reports so. After an INPROGRESS record it [took over](Grant::took_over), because the outcome was lost, and the
-//!   attempts continue.
+//!   attempts continue. A server without a time to live needs a job that deletes expired records and marks.
 
 use std::{
     fmt,
@@ -267,9 +269,10 @@ macro_rules! forward {
 forward!(Arc);
 forward!(Box);
 
-/// Distinguishes the stores of one process.
+/// Distinguishes the stores of one process, so that a transaction of one is not used with another.
 ///
-/// A store draws one when it is created, and keeps it in its clones.
+/// A store draws one when it is created, and keeps it in its clones. Two stores that were created apart may have
+/// different ones, even on one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoreId(u64);
 
@@ -288,7 +291,7 @@ pub struct Limits {
     /// The maximum size of a result, in bytes as stored. The engine checks it before it writes.
     pub max_result_bytes: usize,
     /// The maximum number of requests that a call handles in one round trip, or simultaneously. A call may contain
-    /// more.
+    /// more. A batch claims this many of its records at a time. 100 suits a database without round trips.
     pub batch: usize,
     /// Whether the store supports the [order](ordering) of entities. Other stores reject requests with an order.
     pub orders: bool,

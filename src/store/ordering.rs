@@ -21,7 +21,11 @@
 //! Its [`limits`](super::Store::limits) report the support. It reads the record of each request and the mark of the
 //! request's [`Entity`](crate::order::Entity), decides by [`claim`], [`settle`] and [`amend`], and writes the two in
 //! one atomic step, if neither has changed since. Requests without an order leave the mark unchanged, so these
-//! functions decide them as well.
+//! functions decide them as well. [`resolve`] decides for
+//! [`Amend::resolve`](super::amend::Amend::resolve), which writes the mark alone.
+//!
+//! A [`Mark`] is stored field by field, `version` as `v`. Write only the fields that it has, so that those of a newer
+//! version stay.
 
 use super::{
     ClaimRequest, Claimed, FinalStatus, Grant, Refusal, SettleRequest, Settled, Settlement,

@@ -210,9 +210,10 @@ pub enum Judgement {
 }
 
 /// Judges a claim made at `now` against the record that exists. The first condition that holds decides. A record has *lapsed* if
-/// it is INPROGRESS and its lease and the skew margin have both passed.
+/// it is INPROGRESS and its lease and the skew margin have both passed: `lease_until + skew_margin < now`, in milliseconds.
 ///
-/// * **C1** The record's expiration has passed: it counts as absent.
+/// * **C1** The record's expiration has passed: it counts as absent. It passes when its second begins: `expiration <= now`, in
+///   seconds, rounded down.
 /// * **C2** Both have a fingerprint, the payloads' versions are equal, and the first halves of the two
 ///   [differ](Fingerprint::differs_from): a mismatch, whatever the status. The [`Mismatch`] is final, in progress, or abandoned if
 ///   the record has lapsed. Payloads of different versions are not compared.

@@ -1,6 +1,6 @@
 //! The IAM actions that the requests of random sequences need, beside those of the policies.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck};
 use futures_util::future;
@@ -9,6 +9,7 @@ use lambda_once::{
     order::Order,
     store::{
         ClaimRequest, Settled,
+        amend::Amend,
         dynamodb::{Calls, Writes},
     },
 };
@@ -33,7 +34,8 @@ async fn needed(calls: Calls, is_ordered: bool) -> BTreeSet<String> {
     let (protocol, url) = records.backend().wire();
     let proxy = Proxy::start(protocol, host_and_port(&url)).await;
     let store = records.store_at(&proxy.in_place_of(&url)).await;
-    let pair = Pair::new(records, store.clone(), clock.clone());
+    let same: Arc<dyn Amend> = Arc::clone(&store);
+    let pair = Pair::new(records, same, clock.clone());
     for number in 0..SEQUENCES {
         let sequence = Sequence::random(0, 2 * number + u64::from(is_ordered));
         assert!(pair.difference(&sequence).await.is_none(), "{sequence}");
