@@ -143,6 +143,7 @@ lint-rest: require
 	$(PYTHON) -m tools.checks.protocol
 	$(PYTHON) -m tools.checks.requirements
 	$(PYTHON) -m tools.measure.scale
+	$(PYTHON) -m tools.measure.chaos
 	$(PYTHON) -m tools.checks.contract
 	$(PYTHON) -m tools.checks.names
 

@@ -1,11 +1,13 @@
 //! Records that another version, or another program, has written.
 
+use std::time::Duration;
+
 use lambda_once::{
     Error, ErrorKind, ErrorStatus, RedisStore, Store,
     clock::{Clock, ManualClock, Timestamp},
     record::StoredResult,
     store::{
-        ClaimRequest, Claimed, FinalStatus, Settled,
+        ClaimRequest, Claimed, FinalStatus, Settled, Settlement,
         amend::{Amend, AmendRequest, Amended, Amendment},
     },
 };
@@ -145,14 +147,42 @@ async fn a_record_always_has_a_time_to_live_and_is_deleted_by_the_server() {
         assert!((3599..=3601).contains(&left), "{left}");
         settle_one(&world.store, &request, settlement).await.unwrap();
     }
-    let brief = ClaimRequest { retention: std::time::Duration::ZERO, ..claim() };
+    let brief = ClaimRequest { retention: Duration::ZERO, ..claim() };
     assert!(is_granted(&claim_one(&world.store, &brief).await));
     let left: i64 = command(&mut world.direct, &["TTL", &name(&brief)]).await;
     assert!((31..=33).contains(&left), "as long as the lease and the margin: {left}");
-    let settlement = lambda_once::store::Settlement::complete(json("1"), std::time::Duration::ZERO);
+    let settlement = Settlement::complete(json("1"), Duration::ZERO);
     assert_eq!(settle_one(&world.store, &brief, settlement).await.unwrap(), Settled::Done { found: None });
     let left: i64 = command(&mut world.direct, &["TTL", &name(&brief)]).await;
     assert!((-2..=1).contains(&left) && left != -1, "gone, or about to be: {left}");
+}
+
+/// A claim that has lapsed must be found: its record expires in the second of its last millisecond, or after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_record_expires_when_its_claim_has_lapsed() {
+    let (server, clock) = (Server::start("valkey", &[]), ManualClock::at(FUTURE));
+    let store = store(server.url()).with_clock(clock.clone());
+    let request = ClaimRequest { retention: Duration::ZERO, ..claim() };
+    assert!(is_granted(&claim_one(&store, &request).await));
+    // Then lease and margin end in the last millisecond of a second.
+    clock.advance(Duration::from_millis(1_999));
+    let renew = Settlement::Renew { lease: LEASE, skew_margin: MARGIN, retention: Duration::ZERO };
+    settle_one(&store, &request, renew).await.unwrap();
+    let expiration = read_one(&store, &request).await.unwrap().expiration;
+    assert_eq!(expiration, Some(FUTURE.seconds_rounded_down() + 2 + 31));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outcome_without_a_result_adds_no_field_for_it() {
+    let mut world = World::new().await;
+    let request = claim();
+    assert!(is_granted(&claim_one(&world.store, &request).await));
+    let settlement = Settlement::complete(StoredResult::default(), RETENTION);
+    settle_one(&world.store, &request, settlement).await.unwrap();
+    let mut fields: Vec<String> = command(&mut world.direct, &["HKEYS", &name(&request)]).await;
+    fields.sort_unstable();
+    let of_a_claim = ["attempt", "claimed_at", "expiration", "in_progress_expiration", "operation", "owner"];
+    assert_eq!(fields, [&of_a_claim[..], &["settled_at", "status", "v", "validation"]].concat());
 }
 
 /// Returns the number of bytes that the server has sent.
@@ -195,7 +225,7 @@ async fn a_field_that_is_not_known_survives_every_write() {
     assert_eq!(settle_one(&world.store, &next, complete("1")).await.unwrap(), Settled::Done { found: None });
     assert_eq!(command::<String>(&mut world.direct, &["HGET", &name, "new"]).await, "kept");
     // The server deletes records only by its own clock.
-    clock.advance(RETENTION + std::time::Duration::from_secs(1));
+    clock.advance(RETENTION + Duration::from_secs(1));
     assert!(is_granted(&claim_one(&world.store, &rival(&request)).await));
     assert_eq!(command::<String>(&mut world.direct, &["HGET", &name, "new"]).await, "kept");
 }

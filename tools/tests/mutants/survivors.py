@@ -17,6 +17,7 @@ SINCE_1970 = "times are since 1970, so the bound only prevents a negative number
 EQUAL = "equal sequences are equal texts"
 SPELLING = "the client reads both forms of the answer, one of which is quicker to parse"
 ANY_VALUE = "only the presence of the field counts"
+ANY_NUMBER = "the client takes every number as applied"
 HINT = "a hint to the planner, which changes no result"
 
 SURVIVORS = [
@@ -25,7 +26,7 @@ SURVIVORS = [
     Survivor("amend.lua", "mark.settle(what, owner, 0, 0, now)", "0", "1", "only a renewal uses the lease"),
     Survivor("amend.lua", "mark.settle(what, owner, 0, 0, now)", "0", "1", "only a renewal uses the margin", place=2),
     Survivor("amend.lua", "if not found[8] then redis.call('HSET', key, 'result_dropped', 1) end", "1", "2", ANY_VALUE),
-    Survivor("amend.lua", "return 1", "1", "2", "the client takes every number as applied"),
+    Survivor("amend.lua", "return 1", "1", "2", ANY_NUMBER),
     Survivor("claim.lua", "margin = tonumber(margin)", "margin = tonumber(margin)", "", "Lua converts the text where it calculates"),
     Survivor("claim.lua", "local is_released = attempt and attempt > 0 and number(found[7]) == attempt", ">", ">=",
              "attempts begin with 1, and an operator releases none before"),
@@ -50,6 +51,10 @@ SURVIVORS = [
     Survivor("mark.lua", "begins_to_merge = count >= MAX_DOUBT and not string.find(fields.doubt, ' ,', 1, true)", "true", "false",
              "the text has no magic characters"),
     Survivor("settle.lua", "margin = tonumber(margin)", "margin = tonumber(margin)", "", "Lua converts the text where it calculates"),
+    Survivor("settle.lua", "local is_over = what == 'renew' and not (lease and lease >= math.max(now - margin, 0))", "0", "1", SINCE_1970),
+    Survivor("settle.lua", "return 1", "1", "2", ANY_NUMBER),
+    Survivor("settle.lua", "return 1", "1", "2", ANY_NUMBER, place=2),
+    Survivor("settle.lua", "ends = math.max(ends, lease + margin + 1, (tonumber(found[5] or '') or 0) * 1000)", "0", "1", SINCE_1970),
     Survivor("amend.sql", "WITH w AS MATERIALIZED (", "MATERIALIZED", "", HINT),
     Survivor("amend.sql", "), held AS MATERIALIZED (", "MATERIALIZED", "", HINT),
 ]
