@@ -181,7 +181,8 @@ async fn an_outcome_without_a_result_adds_no_field_for_it() {
     settle_one(&world.store, &request, settlement).await.unwrap();
     let mut fields: Vec<String> = command(&mut world.direct, &["HKEYS", &name(&request)]).await;
     fields.sort_unstable();
-    let of_a_claim = ["attempt", "claimed_at", "expiration", "in_progress_expiration", "operation", "owner"];
+    let of_a_claim =
+        ["attempt", "claimed_at", "expiration", "in_progress_expiration", "operation", "owner", "prior_status"];
     assert_eq!(fields, [&of_a_claim[..], &["settled_at", "status", "v", "validation"]].concat());
 }
 
