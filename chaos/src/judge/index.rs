@@ -21,6 +21,8 @@ pub(super) struct Run {
     pub(super) invocation: Option<InvocationId>,
     pub(super) took_over: bool,
     pub(super) began: Moment,
+    /// The earliest time from which its lease may count: its claim follows the request.
+    pub(super) claimed: Ms,
     /// Before this time nobody else may have its key, unless it was released.
     pub(super) holds_until: Ms,
     pub(super) effect: Option<Moment>,
@@ -34,6 +36,8 @@ pub(super) struct Run {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     pub(super) key: KeyId,
+    worker: WorkerId,
+    asked: Ms,
     pub(super) told: Option<(Answer, Moment)>,
 }
 
@@ -137,9 +141,9 @@ impl Index {
             }
             Fact::Acknowledged { message, invocation } => self.acknowledge(now, message, invocation),
             Fact::DeadLettered { message } => self.messages[message as usize].dead_lettered = Some(now),
-            Fact::Asked { call, key, .. } => {
+            Fact::Asked { call, key, worker } => {
                 assert_eq!(call as usize, self.calls.len(), "requests are numbered in order");
-                self.calls.push(Call { key, told: None });
+                self.calls.push(Call { key, worker, asked: now.at, told: None });
                 self.calls_of.entry(key).or_default().push(call);
             }
             Fact::Told { call, answer } => {
@@ -158,6 +162,9 @@ impl Index {
                 let deadline =
                     invocation.and_then(|invocation| self.invocations.get(&invocation)).map(|of| of.deadline);
                 let holds_until = deadline.unwrap_or(now.at + self.terms.shortest_hold);
+                let is_open = |call: &&Call| call.worker == worker && call.told.is_none();
+                let asked = self.calls_of(key).filter(is_open).map(|call| call.asked).max();
+                let claimed = asked.filter(|_| invocation.is_none()).unwrap_or(now.at);
                 self.runs.push(Run {
                     number: run,
                     key,
@@ -165,6 +172,7 @@ impl Index {
                     invocation,
                     took_over,
                     began: now,
+                    claimed,
                     holds_until,
                     effect: None,
                     rows: 0,
@@ -267,8 +275,8 @@ impl Index {
                 if run.invocation.is_some() && end.at + self.terms.late_end >= run.holds_until {
                     return true;
                 }
-                let is_long = run.invocation.is_none() && end.at >= run.began.at + self.terms.long_run;
-                let from = if is_long { run.began.at } else { end.at.saturating_sub(BEFORE_END) };
+                let is_long = run.invocation.is_none() && end.at >= run.claimed + self.terms.long_run;
+                let from = if is_long { run.claimed } else { end.at.saturating_sub(BEFORE_END) };
                 match run.answered.filter(|answered| answered.at <= until) {
                     Some(answered) => self.is_store_in_trouble(run.worker, from, answered.at),
                     None => {

@@ -202,6 +202,24 @@ fn an_outcome_that_could_not_be_recorded_is_answered_alone() {
 }
 
 #[test]
+fn a_lease_counts_from_the_claim() {
+    // The claim was repeated, so that half of its lease was over before the handler began.
+    let story = |struck| {
+        Story::http(Policy::Rerun)
+            .at(0, Fact::Asked { call: 0, key: 0, worker: 0 })
+            .at(500, Fact::Struck { worker: struck, is_silent: false })
+            .began(727, 0, 0, false)
+            .effect(1_000, 0)
+            .ended(1_407, 0, End::Returned)
+            .at(1_507, Fact::Told { call: 0, answer: Answer::Retry })
+            .ran(3_588, 1, 1, true)
+            .answered(3_700, 1, result(1))
+    };
+    story(0).keeps();
+    story(7).breaks("a decided key does not run");
+}
+
+#[test]
 fn different_replays_are_found() {
     Story::http(Policy::Rerun)
         .ran(0, 0, 0, false)
