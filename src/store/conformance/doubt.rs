@@ -109,6 +109,13 @@ pub async fn no_release_ends_doubt(subject: &Subject) {
     subject.granted(&anew).await;
     subject.done(&anew, fail("1")).await;
     subject.granted(&entity.claim(5_u64)).await;
+
+    // Nor does a late release prolong the lease of another claim.
+    let entity = Entity::new();
+    let lost = entity.abandoned(subject, 6).await;
+    entity.abandoned(subject, 7).await;
+    subject.done(&lost, RELEASE).await;
+    subject.granted(&entity.claim(8_u64)).await;
 }
 
 /// Returns a claim of the entity, with retentions that outlast all leases of a check.

@@ -6,8 +6,8 @@ local INDEX = KEYS[#KEYS]
 local TRIMMED = 10
 
 -- Before a claim writes its record, so that nothing is claimed if the user may not write the index. ZADD comes first: a server without
--- free memory refuses it, and the key's own entry is no longer an expired one. The score does not fall: the claim may still be refused,
--- and then the entry is that of another one.
+-- free memory refuses it, and the key's own entry is no longer an expired one. The score does not fall: if the server then refuses the
+-- HSET, the entry still belongs to the earlier claim of this key.
 function index.claim(key, expiration, now)
   redis.call('ZADD', INDEX, 'GT', expiration, key)
   local expired = redis.call('ZRANGE', INDEX, '-inf', math.floor(now / 1000), 'BYSCORE', 'LIMIT', 0, TRIMMED)

@@ -5,9 +5,12 @@ use std::{collections::HashMap, time::Duration};
 use lambda_once::{
     Error, ErrorKind, ErrorStatus, RedisStore, Store,
     clock::{Clock, ManualClock},
-    order::{Order, Sequence},
+    order::{Entity, Order, Sequence},
     record::{KeyHash, Record},
-    store::{ClaimRequest, Claimed, Refusal, Settled},
+    store::{
+        ClaimRequest, Claimed, Refusal, Settled,
+        amend::{Amend, Amended, Resolution, ResolveRequest},
+    },
 };
 use redis::aio::MultiplexedConnection;
 
@@ -15,8 +18,8 @@ use super::{command, direct, store};
 use crate::support::{
     FUTURE,
     requests::{
-        HAND_BACK, LAPSE, LEASE, RELEASE, RENEW, RETENTION, claim, claim_one, complete, granted, is_granted, read_one,
-        rival, settle_one,
+        HAND_BACK, LAPSE, LEASE, MARGIN, RELEASE, RENEW, RETENTION, claim, claim_one, complete, granted, is_granted,
+        read_one, rival, settle_one,
     },
     server,
     servers::Server,
@@ -120,6 +123,43 @@ async fn a_mark_has_the_documented_fields_and_a_time_to_live() {
     assert_eq!(world.mark(&holder).await, free);
     let until: u64 = command(&mut world.direct, &["EXPIRETIME", &names(&holder).1]).await;
     assert_eq!(until, expiration);
+}
+
+/// Leases and margins that end with a second, and in its last millisecond.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_outlasts_its_holder_and_stays_expired() {
+    for (claimed_after, renewed_after, expirations) in
+        [(0, 1_000, [32, 33]), (1_999, 0, [33, 33]), (0, 1_999, [32, 33])]
+    {
+        let mut world = World::new().await;
+        let order = Order { sequence: 5_u64.into(), retention: Duration::ZERO };
+        let holder = ClaimRequest { order: Some(order), ..ordered(&claim(), 5) };
+        let expected = expirations.map(|seconds| (FUTURE.seconds_rounded_down() + seconds).to_string());
+        world.clock.advance(Duration::from_millis(claimed_after));
+        granted(&world.store, &holder).await;
+        assert_eq!(world.mark(&holder).await["expiration"], expected[0]);
+        world.clock.advance(Duration::from_millis(renewed_after));
+        settle_one(&world.store, &holder, RENEW).await.unwrap();
+        let mark = world.mark(&holder).await;
+        assert_eq!(mark["expiration"], expected[1]);
+        world.clock.advance(LAPSE + LAPSE);
+        settle_one(&world.store, &holder, RELEASE).await.unwrap();
+        assert_eq!(world.mark(&holder).await, mark);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolved_mark_has_the_time_to_live_of_its_expiration() {
+    let mut world = World::new().await;
+    let lost = world.abandoned(&claim(), 5).await;
+    let entity = Entity::of(&lost.key);
+    let read = world.store.marks(&[entity]).await.remove(0).unwrap().unwrap();
+    let resolution = Resolution::NoEffect { sequences: vec![5_u64.into()] };
+    let retention = 3 * MARK_RETENTION;
+    let request = ResolveRequest { entity, read, skew_margin: MARGIN, retention, resolution };
+    assert_eq!(world.store.resolve(&request).await.unwrap(), Amended::Changed);
+    let until: u64 = command(&mut world.direct, &["EXPIRETIME", &names(&lost).1]).await;
+    assert_eq!(until, world.clock.now().after(retention).seconds_rounded_up());
 }
 
 #[tokio::test(flavor = "multi_thread")]
