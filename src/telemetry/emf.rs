@@ -44,8 +44,8 @@ const MAX_NAMESPACE: usize = 255;
 ///
 /// The dimensions are `Function`, which is `AWS_LAMBDA_FUNCTION_NAME` (default: `local`), and `Operation`, the
 /// operation's name in logs. CloudWatch drops a line whose dimensions are not 1 to 1,024 printable ASCII characters, so
-/// longer values are cut, other characters become `_`, and a value without any is `_`. The namespace is treated alike,
-/// with 255 of the characters that it may have.
+/// longer values are cut, other characters become `_`, and a value without any is `_`. A namespace is treated
+/// alike: 1 to 255 letters, digits, spaces and `.-_/#:`, not beginning with a colon.
 ///
 /// | metric | unit | description |
 /// |---|---|---|
@@ -135,7 +135,7 @@ impl Emf {
         let metadata = json!({
             "Timestamp": u64::try_from(now).unwrap_or(u64::MAX),
             "CloudWatchMetrics": [{
-                "Namespace": accepted(&self.namespace, MAX_NAMESPACE, is_of_namespace),
+                "Namespace": namespace(&self.namespace),
                 "Dimensions": [["Function", "Operation"]],
                 "Metrics": definitions,
             }],
@@ -222,6 +222,12 @@ fn accepted(name: &str, most: usize, is_accepted: impl Fn(char) -> bool) -> Stri
     let characters = name.chars().take(most);
     let accepted: String = characters.map(|character| if is_accepted(character) { character } else { '_' }).collect();
     if accepted.trim().is_empty() { "_".to_owned() } else { accepted }
+}
+
+/// Returns a namespace that CloudWatch accepts.
+fn namespace(name: &str) -> String {
+    let namespace = accepted(name, MAX_NAMESPACE, is_of_namespace);
+    namespace.strip_prefix(':').map(|rest| format!("_{rest}")).unwrap_or(namespace)
 }
 
 const fn is_of_namespace(character: char) -> bool {

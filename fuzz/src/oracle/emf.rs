@@ -18,7 +18,11 @@ pub fn problems(text: &str, line: &Value) -> Vec<String> {
     for directive in line["_aws"]["CloudWatchMetrics"].as_array().into_iter().flatten() {
         let namespace = directive["Namespace"].as_str().unwrap_or_default();
         let is_legal = |character: char| character.is_ascii_alphanumeric() || ".-_/#: ".contains(character);
-        if !(1..=255).contains(&namespace.len()) || !namespace.chars().all(is_legal) || namespace.trim().is_empty() {
+        if !(1..=255).contains(&namespace.len())
+            || !namespace.chars().all(is_legal)
+            || namespace.trim().is_empty()
+            || namespace.starts_with(':')
+        {
             problems.push(format!("the namespace {namespace:?}"));
         }
         for name in directive["Dimensions"].as_array().into_iter().flatten().flat_map(|set| set.as_array()).flatten() {
