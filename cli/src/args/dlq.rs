@@ -52,7 +52,8 @@ pub(crate) struct Dlq {
     /// The dead-letter queue, by its URL, ARN or name
     #[arg(long, value_name = "QUEUE")]
     pub(crate) queue: Option<String>,
-    /// The dead-letter queue of this function, by its name or ARN; its variables name the store, and its name is the scope
+    /// The dead-letter queue of this function or its aliases, by name or ARN, with :ALIAS for one alias; its variables name the store,
+    /// and its name is the scope
     #[arg(long, value_name = "NAME")]
     pub(crate) function: Option<String>,
     /// The only dead-letter queue of this CloudFormation stack, likewise

@@ -99,8 +99,10 @@ impl Target {
                 if let Source::Queue(queue) = &mapping.source
                     && let Some(DeadLetters::Found { url, .. }) = queue.redrive.as_ref().map(|redrive| &redrive.target)
                 {
-                    let of_both = |(known, of, _): &&mut (String, Function, _)| known == url && of.arn == function.arn;
-                    match found.iter_mut().find(of_both) {
+                    // An alias adds nothing to the queue of its own function.
+                    let is_same =
+                        |of: &Function| of.arn == function.arn || of.qualifier.is_none() && of.name == function.name;
+                    match found.iter_mut().find(|(known, of, _)| known == url && is_same(of)) {
                         Some((.., sources)) => sources.push(queue.url.clone()),
                         None => found.push((url.clone(), function.clone(), vec![queue.url.clone()])),
                     }

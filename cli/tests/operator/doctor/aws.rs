@@ -235,6 +235,17 @@ async fn a_missing_function_leaves_the_other_findings() {
     assert_eq!(ended.errors, "error: not all functions could be read\n");
 }
 
+impl Deployment {
+    /// Publishes a version, and maps its queue to an alias of it.
+    async fn map_alias(&self) {
+        let (name, functions) = (&self.name, &self.functions);
+        let version = functions.publish_version().function_name(name).send().await.unwrap().version.unwrap();
+        functions.create_alias().function_name(name).name("live").function_version(&version).send().await.unwrap();
+        let mapping = functions.create_event_source_mapping().function_name(format!("{name}:live"));
+        mapping.event_source_arn(format!("arn:aws:sqs:us-east-1:000000000000:{name}")).send().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn mappings_of_aliases_are_checked_with_the_version_that_they_name() {
     let deployment = Deployment::new("", "none").await;
@@ -292,12 +303,19 @@ async fn dlq_finds_the_queue_of_an_alias() {
     let none = crate::support::ended(command).await.assert_code(1);
     assert!(none.errors.contains("no dead-letter queue was found"), "{none:?}");
 
-    let version = functions.publish_version().function_name(name).send().await.unwrap().version.unwrap();
-    functions.create_alias().function_name(name).name("live").function_version(&version).send().await.unwrap();
-    let mapping = functions.create_event_source_mapping().function_name(format!("{name}:live"));
-    mapping.event_source_arn(format!("arn:aws:sqs:us-east-1:000000000000:{name}")).send().await.unwrap();
+    deployment.map_alias().await;
     let mut command = deployment.command();
     command.args(["dlq", "list", "--function", name]);
+    let ended = crate::support::ended(command).await.assert_code(3);
+    assert_eq!(ended.errors, "no such message\n");
+}
+
+#[tokio::test]
+async fn dlq_takes_the_queue_of_a_function_and_its_alias_once() {
+    let deployment = Deployment::new("", "none").await;
+    deployment.map_alias().await;
+    let mut command = deployment.command();
+    command.args(["dlq", "list", "--function", &deployment.name]);
     let ended = crate::support::ended(command).await.assert_code(3);
     assert_eq!(ended.errors, "no such message\n");
 }
