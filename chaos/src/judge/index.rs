@@ -276,7 +276,7 @@ impl Index {
                     return true;
                 }
                 let is_long = run.invocation.is_none() && end.at >= run.claimed + self.terms.long_run;
-                let from = if is_long { run.claimed } else { end.at.saturating_sub(BEFORE_END) };
+                let from = if is_long { run.began.at } else { end.at.saturating_sub(BEFORE_END) };
                 match run.answered.filter(|answered| answered.at <= until) {
                     Some(answered) => self.is_store_in_trouble(run.worker, from, answered.at),
                     None => {

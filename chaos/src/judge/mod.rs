@@ -54,7 +54,7 @@ pub struct Terms {
     /// The time before a deadline in which a handler may be cancelled while it reports its end, or in which there may be
     /// too little time to record its outcome.
     pub late_end: Ms,
-    /// The time from the claim of a run without a deadline to its end from which on its lease may have been lost before.
+    /// If a run without a deadline ends this long after its claim, its lease may have been lost before.
     pub long_run: Ms,
     /// The time in which a process that thaws, or that was not scheduled, may finish what it had decided before.
     pub grace: Ms,

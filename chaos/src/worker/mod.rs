@@ -119,13 +119,14 @@ async fn prepare() -> Result<(), BoxError> {
             // A server that has just started may create the table and respond too late. Then it is there.
             let begun = Instant::now();
             while let Err(error) = store.create_table().await {
-                let once = Idempotency::builder(store.clone()).build()?;
+                let once = Idempotency::builder(store.clone()).disabled(false).build()?;
                 if once.warm_up().await.is_ok() {
                     break;
                 }
                 if begun.elapsed() > SLOWEST_START {
                     return Err(error.into());
                 }
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
             let once = Idempotency::builder(store).disabled(false).build()?;
             // It is slow at first.

@@ -203,20 +203,27 @@ fn an_outcome_that_could_not_be_recorded_is_answered_alone() {
 
 #[test]
 fn a_lease_counts_from_the_claim() {
-    // The claim was repeated, so that half of its lease was over before the handler began.
-    let story = |struck| {
-        Story::http(Policy::Rerun)
-            .at(0, Fact::Asked { call: 0, key: 0, worker: 0 })
-            .at(500, Fact::Struck { worker: struck, is_silent: false })
-            .began(727, 0, 0, false)
+    // Nearly half of the lease was over before the handler began, so that its renewal came before the end of the run.
+    let story = |worker, struck| {
+        let mut story = Story::http(Policy::Rerun).at(0, Fact::Asked { call: 0, key: 0, worker: 0 });
+        let strike = Fact::Struck { worker, is_silent: false };
+        if struck < 727 {
+            story = story.at(struck, strike);
+        }
+        story = story.began(727, 0, 0, false);
+        if struck > 727 {
+            story = story.at(struck, strike);
+        }
+        story
             .effect(1_000, 0)
             .ended(1_407, 0, End::Returned)
             .at(1_507, Fact::Told { call: 0, answer: Answer::Retry })
             .ran(3_588, 1, 1, true)
             .answered(3_700, 1, result(1))
     };
-    story(0).keeps();
-    story(7).breaks("a decided key does not run");
+    story(0, 985).keeps();
+    story(0, 500).breaks("a decided key does not run");
+    story(7, 985).breaks("a decided key does not run");
 }
 
 #[test]
