@@ -85,7 +85,7 @@ test-servers: require ## Runs the stores' tests on Redis 7.0, PostgreSQL 15 and 
 stress: require ## Runs the property test of batches with 100,000 plans (PROPERTY_CASES)
 	@PROPERTY_CASES=$${PROPERTY_CASES:-100000} PROPERTY_SEED=$${PROPERTY_SEED:-$$RANDOM} cargo test --workspace --all-features --test property
 
-fuzz: require ## Searches with the fuzz targets for 10 seconds each, against independent oracles (FUZZ, SECONDS, FUZZ_ARGS)
+fuzz: require ## Searches with the fuzz targets for 10 seconds each (FUZZ, SECONDS, FUZZ_ARGS)
 	@$(PYTHON) -m tools.tests.fuzz --seconds $(SECONDS) $(FUZZ_ARGS) $(FUZZ)
 
 # With BUILT=1 a debug build runs, which is slower.

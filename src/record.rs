@@ -266,7 +266,8 @@ impl StoredResult {
 /// Unknown members are kept and written again, because a newer version may need them. An unreadable document is not a
 /// free key, because a newer deployment may have written it. A store reports it as
 /// [`ErrorKind::Format`](crate::ErrorKind::Format), [temporary](crate::ErrorStatus::Temporary). A store that also keeps the
-/// expiration outside of the document treats an expired one as absent. Otherwise it blocks its key until it is deleted.
+/// expiration outside of the document treats an expired one as absent. Otherwise an unreadable
+/// document blocks its key until it is deleted.
 ///
 /// ```
 /// use lambda_once::record::Record;

@@ -17,7 +17,7 @@ use crate::{
     world::{Clock, Event},
 };
 
-/// What an operator has found out: the mark, and then the operations that have taken effect.
+/// What an operator has found out: the mark, and which operations had taken effect at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Inquiry {
     mark: Mark,
@@ -51,8 +51,7 @@ impl System {
         state.inquiry = state.mark.clone().map(|mark| Inquiry { mark, took_effect });
     }
 
-    /// Applies the statement about this position. Nothing else is possible while its request is on its way: it changes
-    /// only the mark that was read, and a clock that has gone on finds no fewer claims lapsed.
+    /// Applies the statement about this position when it is sent. The model has no statement that is late.
     pub(crate) fn state_effect(&self, state: &mut State, position: u8, events: &mut u64) {
         let (Some(Inquiry { mark: read, took_effect }), Some(before)) = (state.inquiry.take(), state.mark.clone())
         else {

@@ -16,8 +16,8 @@ pub(crate) struct World {
     pub(crate) policy: Policy,
     pub(crate) clock: Clock,
     /// The number of workers that may die, of requests that may have no answer in time, of answers that may be late, of
-    /// requests that may arrive twice, of amendments by an operator,
-    /// and of its statements about operations in doubt.
+    /// requests that may arrive twice, of amendments by an
+    /// operator, and of its statements about operations in doubt.
     pub(crate) crashes: u8,
     pub(crate) timeouts: u8,
     pub(crate) late_answers: u8,

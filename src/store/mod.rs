@@ -291,7 +291,8 @@ pub struct Limits {
     /// The maximum size of a result, in bytes as stored. The engine checks it before it writes.
     pub max_result_bytes: usize,
     /// The maximum number of requests that a call handles in one round trip, or simultaneously. A call may contain
-    /// more. A batch claims this many of its records at a time. 100 suits a database without round trips.
+    /// more. A batch claims this many of its records at a time. If a call costs one round trip whatever its size, 100
+    /// is a good value.
     pub batch: usize,
     /// Whether the store supports the [order](ordering) of entities. Other stores reject requests with an order.
     pub orders: bool,

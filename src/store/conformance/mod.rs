@@ -188,7 +188,8 @@ impl Subject {
     }
 
     /// Creates a subject whose store has its own clock. `advance` lets that much time pass, for example by sleeping. Single
-    /// checks then take six minutes, and those of amendments fail, because they stop at the last millisecond of a lease.
+    /// checks then take six minutes, and the checks of amendments fail, because they stop at the last millisecond of a
+    /// lease.
     pub fn with_time(
         store: impl Store,
         advance: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,

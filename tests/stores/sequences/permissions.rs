@@ -24,7 +24,7 @@ use crate::support::{
 };
 
 const FUNCTION: &str = include_str!("../../../iac/policies/function.json");
-/// Enough for each kind of request but one: half of them had those.
+/// With half as many, every kind of request but one occurs. That one is made below.
 const SEQUENCES: u64 = 24;
 
 /// Performs sequences, and returns the actions that they need on the table.
@@ -77,11 +77,13 @@ async fn single_keys_need_the_actions_on_items_alone() {
 async fn order_needs_one_action_more() {
     let mut actions = allowed(FUNCTION);
     actions.insert("dynamodb:ConditionCheckItem".to_owned());
+    let single = ["ConditionCheckItem", "DeleteItem", "GetItem", "UpdateItem"].map(|name| format!("dynamodb:{name}"));
+    assert_eq!(needed(Calls::Single, true).await, BTreeSet::from(single));
     assert_eq!(needed_in_all_shapes(true).await.union(&allowed(FUNCTION)).cloned().collect::<BTreeSet<_>>(), actions);
 }
 
 #[tokio::test]
-async fn a_transaction_needs_the_actions_of_its_writes_beside_those_on_items() {
+async fn a_transaction_without_a_claim_needs_only_to_update_its_record() {
     let records = Records::on_its_own_clock(Backend::DynamoDb(Calls::Auto)).await;
     let (protocol, url) = records.backend().wire();
     let proxy = Proxy::start(protocol, host_and_port(&url)).await;

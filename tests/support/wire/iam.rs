@@ -1,8 +1,8 @@
 //! The IAM actions that DynamoDB checks for a request.
 //!
-//! PartiQL has actions of its own, [by statement](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-iam.html),
-//! and transactions have none: [each member](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis-iam.html)
-//! needs the action of a request of its own.
+//! PartiQL has separate actions, [by statement](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-iam.html).
+//! Transactions have none: [each member](https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis-iam.html)
+//! needs the action of the single request.
 
 use std::collections::BTreeSet;
 
@@ -30,6 +30,7 @@ fn of(request: &Request) -> Vec<String> {
         "BatchExecuteStatement" => members(&body["Statements"]).map(of_statement).collect(),
         "ExecuteStatement" => vec![of_statement(&body)],
         "TransactWriteItems" => members(&body["TransactItems"]).map(of_member).collect(),
+        "TransactGetItems" => members(&body["TransactItems"]).map(of_member).collect(),
         single => vec![single.to_owned()],
     }
 }
