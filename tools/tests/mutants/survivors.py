@@ -45,6 +45,7 @@ SURVIVORS = [
     Survivor("mark.lua", "if listed and listed < fields.sequence then", "<", "<=", EQUAL),
     Survivor("mark.lua", "local is_held = fields.owner ~= owner and number(fields.in_progress_expiration) >= math.max(now - margin, 0)",
              "0", "1", SINCE_1970),
+    Survivor("mark.lua", "lease = math.max(now + lease, number(fields.in_progress_expiration) or 0)", "0", "1", SINCE_1970),
     Survivor("mark.lua", "local expiration = math.max(math.ceil(ends / 1000), number(fields.expiration) or 0)", "0", "1", SINCE_1970),
     Survivor("mark.lua", "begins_to_merge = count >= MAX_DOUBT and not string.find(fields.doubt, ' ,', 1, true)", "1", "2",
              "an entry begins with its sequence"),
