@@ -1,4 +1,4 @@
-//! Fuzz targets of what an operator gives to the tool. See `docs/internals/fuzzing.md`.
+//! Fuzz targets for an operator's input. See `docs/internals/fuzzing.md`.
 
 use std::{future::ready, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     store, time,
 };
 
-/// What no output may contain.
+/// A part of every password, which must never appear in an output.
 const SECRET: &str = "S3CR3T";
 
 fn run<F: Future>(future: F) -> F::Output {
@@ -74,7 +74,7 @@ fn pointer(value: &Json, input: &mut Input<'_>) -> String {
 }
 
 target!(
-    /// The key of a message in a dead-letter queue is that of the function.
+    /// The tool derives the same key from a dead-lettered message as the function.
     keys_of_messages,
     |bytes| {
         let mut input = Input::new(bytes);

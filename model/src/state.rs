@@ -309,7 +309,7 @@ pub(crate) struct State {
     pub(crate) statements: u8,
     /// The record that the operator has read.
     pub(crate) read: Option<(Key, Record)>,
-    /// What the operator has found out about the entity.
+    /// The operator's last look at the entity.
     pub(crate) inquiry: Option<Inquiry>,
     /// The operations of the entity, with an order.
     pub(crate) runs: Runs,

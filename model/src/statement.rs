@@ -17,7 +17,7 @@ use crate::{
     world::{Clock, Event},
 };
 
-/// What an operator has found out: the mark, and which operations had taken effect at that time.
+/// An operator's look at an entity: its mark, and the operations that had taken effect by then.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Inquiry {
     mark: Mark,
@@ -31,7 +31,7 @@ impl System {
         }
         match &state.inquiry {
             Some(inquiry) => steps.extend(in_doubt(&inquiry.mark).into_iter().map(Step::State)),
-            // A claim that stands may still take effect, so there is nothing to look up yet.
+            // An operation with a live claim may still take effect, so the operator waits.
             None if state.mark.as_ref().is_some_and(|mark| self.is_at_rest(mark, operator_time(state))) => {
                 steps.push(Step::Inquire);
             }
@@ -76,7 +76,7 @@ impl System {
             },
         };
         let seen = self.mark_seen_by_statement(&before);
-        // An operation that is no longer in doubt is an error. Only with a bug has the operator not read that.
+        // Only a bug lets an operator name an operation that is no longer in doubt, which is an error.
         let Ok((Some(mark), Amended::Changed)) = ordering::resolve(Some(&seen), &request, at(now)) else {
             *events |= Event::Unchanged.bit();
             return;
@@ -110,7 +110,7 @@ impl System {
     }
 }
 
-/// Returns the positions of single operations in doubt, that of the last claim among them.
+/// Returns the positions of all single operations in doubt, including the holder's.
 fn in_doubt(mark: &Mark) -> Vec<u8> {
     let listed = mark.doubt.iter().filter_map(|(key, position)| key.map(|_| *position));
     listed.chain(mark.holder.map(|holder| holder.sequence)).collect()

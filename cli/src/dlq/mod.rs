@@ -99,7 +99,7 @@ impl Target {
                 if let Source::Queue(queue) = &mapping.source
                     && let Some(DeadLetters::Found { url, .. }) = queue.redrive.as_ref().map(|redrive| &redrive.target)
                 {
-                    // An alias adds nothing to the queue of its own function.
+                    // If a function and its alias share the queue, the function's settings apply.
                     let is_same =
                         |of: &Function| of.arn == function.arn || of.qualifier.is_none() && of.name == function.name;
                     match found.iter_mut().find(|(known, of, _)| known == url && is_same(of)) {
@@ -116,6 +116,10 @@ impl Target {
                 settings: settings.of_function(&function.name, &function.variables, is_store_given)?,
             }),
             [] => bail!("no dead-letter queue was found: give --queue"),
+            [(url, ..), others @ ..] if others.iter().all(|(other, ..)| other == url) => {
+                let functions: Vec<_> = found.iter().map(|(_, of, _)| of.resource()).collect();
+                bail!("{url} belongs to several functions; choose one by --function: {}", functions.join(", "))
+            }
             _ => {
                 let places: Vec<_> = found.iter().map(|(url, of, _)| format!("{url} of {}", of.resource())).collect();
                 bail!("there are several dead-letter queues; choose by --function or --queue: {}", places.join(", "))

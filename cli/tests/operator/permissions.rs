@@ -1,4 +1,4 @@
-//! The IAM actions that the tool needs on a table in DynamoDB, beside those of the policy that it prints.
+//! Compares the IAM actions that the tool needs on a DynamoDB table with the policy that it prints.
 
 use std::collections::BTreeSet;
 

@@ -3,7 +3,7 @@
 use lambda_once::store::{postgres, redis};
 use lambda_once_fuzz::{input::Input, target};
 
-/// What neither an error nor a `Debug` may contain.
+/// A part of every password, which must never appear in an error or in `Debug` output.
 const SECRET: &str = "S3CR3T";
 
 /// Draws an address of these schemes and options.

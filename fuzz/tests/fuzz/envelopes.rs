@@ -53,7 +53,7 @@ target!(
         let files = [sample!("sns-in-sqs"), sample!("sns-fifo-in-sqs"), sample!("sns-raw-in-sqs")];
         let Some((served, acknowledged, taken)) = unwrapped(bytes, Sns, &files) else { return none() };
         for body in acknowledged {
-            // What is not a notification is the message itself.
+            // A body that is not a notification is the message itself.
             let payloads = [inside(&body["Message"]), Some(body.clone())];
             assert!(payloads.iter().flatten().any(|payload| taken.has(payload)), "lost: {body}");
         }

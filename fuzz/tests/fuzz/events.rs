@@ -1,7 +1,7 @@
 //! Events of every source as Lambda sends them, with changes in any place.
 //!
 //! Nothing panics, and no record is lost: one that the response acknowledges has run with its payload, as an independent
-//! decoder reads it, and every reported position is that of a record in the event.
+//! decoder reads it, and every reported position belongs to a record of the event.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -139,7 +139,7 @@ pub(crate) fn mutated(input: &mut Input<'_>, files: &[&str]) -> Option<(Vec<u8>,
     Some((text, value))
 }
 
-/// What a case without an event has reached.
+/// Returns the kind of a case whose mutated event is not JSON.
 pub(crate) fn none() -> String {
     "no event".to_owned()
 }

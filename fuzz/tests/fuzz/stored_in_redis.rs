@@ -83,7 +83,7 @@ fn length(reader: &mut impl BufRead) -> Option<usize> {
 }
 
 target!(
-    /// Hashes of Redis. What is no record of this version is a typed error.
+    /// Hashes of Redis. A hash that is not a record of this version causes a typed error.
     hashes,
     |bytes| {
         let mut input = Input::new(bytes);

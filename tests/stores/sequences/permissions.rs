@@ -1,4 +1,4 @@
-//! The IAM actions that the requests of random sequences need, beside those of the policies.
+//! Compares the IAM actions that random sequences of requests need with the policies.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

@@ -236,13 +236,20 @@ async fn a_missing_function_leaves_the_other_findings() {
 }
 
 impl Deployment {
-    /// Publishes a version, and maps its queue to an alias of it.
-    async fn map_alias(&self) {
+    /// Maps its queue to a new alias of a new version.
+    async fn map_alias(&self, alias: &str) {
         let (name, functions) = (&self.name, &self.functions);
         let version = functions.publish_version().function_name(name).send().await.unwrap().version.unwrap();
-        functions.create_alias().function_name(name).name("live").function_version(&version).send().await.unwrap();
-        let mapping = functions.create_event_source_mapping().function_name(format!("{name}:live"));
+        functions.create_alias().function_name(name).name(alias).function_version(&version).send().await.unwrap();
+        let mapping = functions.create_event_source_mapping().function_name(format!("{name}:{alias}"));
         mapping.event_source_arn(format!("arn:aws:sqs:us-east-1:000000000000:{name}")).send().await.unwrap();
+    }
+
+    /// Lists the dead letters of this function.
+    async fn list(&self, function: &str) -> crate::support::Ended {
+        let mut command = self.command();
+        command.args(["dlq", "list", "--function", function]);
+        crate::support::ended(command).await
     }
 }
 
@@ -296,26 +303,27 @@ async fn dlq_skips_a_deleted_queue_and_says_so() {
 #[tokio::test]
 async fn dlq_finds_the_queue_of_an_alias() {
     let deployment = Deployment::new("", "none").await;
-    let (name, functions) = (&deployment.name, &deployment.functions);
-    functions.delete_event_source_mapping().uuid(&deployment.mapping).send().await.unwrap();
-    let mut command = deployment.command();
-    command.args(["dlq", "list", "--function", name]);
-    let none = crate::support::ended(command).await.assert_code(1);
+    let name = &deployment.name;
+    deployment.functions.delete_event_source_mapping().uuid(&deployment.mapping).send().await.unwrap();
+    let none = deployment.list(name).await.assert_code(1);
     assert!(none.errors.contains("no dead-letter queue was found"), "{none:?}");
 
-    deployment.map_alias().await;
-    let mut command = deployment.command();
-    command.args(["dlq", "list", "--function", name]);
-    let ended = crate::support::ended(command).await.assert_code(3);
-    assert_eq!(ended.errors, "no such message\n");
+    deployment.map_alias("live").await;
+    let found = deployment.list(name).await.assert_code(3);
+    assert_eq!(found.errors, "no such message\n");
+
+    deployment.map_alias("next").await;
+    let ambiguous = deployment.list(name).await.assert_code(1);
+    let choice = format!("choose one by --function: function {name}:live, function {name}:next");
+    assert!(ambiguous.errors.contains(&choice), "{ambiguous:?}");
+    let chosen = deployment.list(&format!("{name}:live")).await.assert_code(3);
+    assert_eq!(chosen.errors, "no such message\n");
 }
 
 #[tokio::test]
 async fn dlq_takes_the_queue_of_a_function_and_its_alias_once() {
     let deployment = Deployment::new("", "none").await;
-    deployment.map_alias().await;
-    let mut command = deployment.command();
-    command.args(["dlq", "list", "--function", &deployment.name]);
-    let ended = crate::support::ended(command).await.assert_code(3);
-    assert_eq!(ended.errors, "no such message\n");
+    deployment.map_alias("live").await;
+    let found = deployment.list(&deployment.name).await.assert_code(3);
+    assert_eq!(found.errors, "no such message\n");
 }
