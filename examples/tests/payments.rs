@@ -129,7 +129,7 @@ async fn a_rejected_charge_may_be_corrected_under_its_key() {
 
 #[tokio::test]
 async fn a_charge_goes_on_without_its_client_and_the_retry_gets_its_answer() {
-    let mut payments = Payments::start(500).await;
+    let mut payments = Payments::start(1_500).await;
     send_and_disconnect(&mut payments, "k-1").await;
     let client = client(&[&payments.url, "1", "1999", "k-1"], &[]).await;
     assert!(client.status.success(), "{}", printed(&client));

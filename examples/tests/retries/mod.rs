@@ -119,7 +119,8 @@ async fn store_down(send: impl AsyncFn(Call<'_>) -> Reply) {
 
 /// Refusals that the client does not retry reach its caller, and each indicates whether money may have moved.
 async fn refusals(send: impl AsyncFn(Call<'_>) -> Reply) {
-    let mut payments = Payments::start(1_500).await;
+    // The charge runs longer than any client needs to start.
+    let mut payments = Payments::start(120_000).await;
     let proxy = Proxy::start(payments.address(), |_, _| true).await;
     crate::payments::send_and_disconnect(&mut payments, "k-1").await;
     let running = send(Call::to(&proxy)).await;

@@ -121,15 +121,19 @@ async fn entries_of_expired_records_leave_ten_at_a_claim() {
 async fn an_entry_lives_as_long_as_its_record() {
     let (server, clock) = (Server::start("valkey", &[]), ManualClock::at(FUTURE));
     let store = indexed(server.url(), &clock);
-    let [briefer, brief, lasting, latest] = [(); 4].map(|()| claim());
+    let [shorter, equal, longer, next, last] = [(); 5].map(|()| claim());
     let second = Duration::from_secs(1);
-    for (request, retention) in [(&briefer, RETENTION - second), (&brief, RETENTION), (&lasting, RETENTION + second)] {
+    // The claims themselves have `RETENTION`.
+    for (request, retention) in [(&shorter, RETENTION - second), (&equal, RETENTION), (&longer, RETENTION + second)] {
         granted(&store, request).await;
         settle_one(&store, request, fail(retention)).await.unwrap();
     }
-    clock.advance(RETENTION + Duration::from_millis(500));
-    granted(&store, &latest).await;
-    assert_eq!(entries(&server).await, names([&lasting, &latest]));
+    clock.advance(RETENTION - second / 2);
+    granted(&store, &next).await;
+    assert_eq!(entries(&server).await, names([&equal, &longer, &next]));
+    clock.advance(second);
+    granted(&store, &last).await;
+    assert_eq!(entries(&server).await, names([&longer, &next, &last]));
 }
 
 /// A function without the index completes what one with it has claimed.

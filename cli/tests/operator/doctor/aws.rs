@@ -312,6 +312,8 @@ async fn dlq_finds_the_queue_of_an_alias() {
     let found = deployment.list(name).await.assert_code(3);
     assert_eq!(found.errors, "no such message\n");
 
+    // Another version, which may have other settings.
+    deployment.functions.update_function_configuration().function_name(name).timeout(60).send().await.unwrap();
     deployment.map_alias("next").await;
     let ambiguous = deployment.list(name).await.assert_code(1);
     let choice = format!("choose one by --function: function {name}:live, function {name}:next");
