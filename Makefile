@@ -39,7 +39,7 @@ NIGHTLY_ARGS ?=
 INSTRUCTIONS_ARGS ?=
 # For `make browser`: `--required` fails without a browser.
 BROWSER_ARGS ?=
-# For `make e2e`: `--sam-build` builds the functions with SAM.
+# For `make e2e`: `--sam-build` builds the functions with SAM, `--all` adds the scenarios with faults.
 E2E_ARGS ?=
 # For `make concurrent`: `--watch` builds and starts the function with cargo lambda watch.
 CONCURRENT_ARGS ?=

@@ -4,25 +4,48 @@ They send duplicate and failing orders and payouts through the queues and event 
 API. The ledger then shows the number and the order of each operation's executions.
 """
 
+import contextlib
 import json
+import subprocess
+import sys
+import time
 import urllib.error
 import urllib.request
 import uuid
 from collections import Counter
 
+from tools.lib import builds
 from tools.lib.common import say, wait_until
 
 
 class Checks:
+    """The checks of each scenario, of which a table is printed at the end."""
+
     def __init__(self):
         self.failed = 0
+        self.made = 0
+        self.rows = []
 
     def equal(self, what, found, expected):
+        self.made += 1
         if found == expected:
             print(f"ok    {what}: {found}", flush=True)
         else:
             self.failed += 1
             print(f"FAIL  {what}: {found}, expected {expected}", flush=True)
+
+    @contextlib.contextmanager
+    def section(self, scenario):
+        started, made, failed = time.monotonic(), self.made, self.failed
+        yield
+        self.rows.append((scenario, self.made - made, self.failed - failed, round(time.monotonic() - started)))
+
+    def print_table(self):
+        width = max(len(row[0]) for row in self.rows)
+        print(f"\n{'scenario':{width}}  checks  failed  seconds")
+        for scenario, made, failed, seconds in self.rows:
+            print(f"{scenario:{width}}  {made:6}  {failed:6}  {seconds:7}")
+        print(flush=True)
 
 
 class Stack:
@@ -30,12 +53,16 @@ class Stack:
 
     # The maximum time until a queue is empty, in seconds.
     patience = 60
+    # Whether `kill` can end a function's processes, and `without_table` take its table away.
+    is_local = False
 
-    def __init__(self, session, name, endpoint=None):
+    def __init__(self, session, name, env, endpoint=None):
+        """Opens the stack. `env` lets a program reach the same account and Region as the session."""
+        self.env = env
         self.sqs = session.client("sqs", endpoint_url=endpoint)
         self.functions = session.client("lambda", endpoint_url=endpoint)
         self.alarms = session.client("cloudwatch", endpoint_url=endpoint)
-        self.ledger_table = session.resource("dynamodb", endpoint_url=endpoint).Table
+        self.table = session.resource("dynamodb", endpoint_url=endpoint).Table
         stack = session.client("cloudformation", endpoint_url=endpoint).describe_stacks(StackName=name)["Stacks"][0]
         self.outputs = {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
@@ -47,17 +74,34 @@ class Stack:
         """Returns the parsed metrics of the functions behind queues."""
         raise NotImplementedError
 
+    def tool(self, *arguments):
+        """Runs the operator's tool, and returns its output."""
+        program = builds.programs("building the operator's tool", builds.ALL, ["lambda-once"]) / "lambda-once"
+        ended = subprocess.run([program, *arguments], env=self.env, capture_output=True, text=True)
+        # 5: there are findings.
+        if ended.returncode not in (0, 5):
+            sys.exit(f"lambda-once {arguments[0]} failed:\n{ended.stderr}")
+        return ended.stdout
+
     def prepare(self):
         """Lets the functions behind queues simulate failures, unlike the template, and shortens the redelivery to seconds."""
         for part in ("Orders", "Payouts"):
-            name = self.outputs[f"{part}FunctionName"]
-            variables = self.functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
-            variables["ALLOW_SIMULATION"] = "1"
-            self.functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
-            self.functions.get_waiter("function_updated_v2").wait(FunctionName=name)
-            self.sqs.set_queue_attributes(
-                QueueUrl=self.outputs[f"{part}QueueUrl"], Attributes={"VisibilityTimeout": "5"}
-            )
+            self.deploy_variables(part, {**self.variables(part), "ALLOW_SIMULATION": "1"})
+            self.set_visibility(part, 5)
+
+    def variables(self, part):
+        name = self.outputs[f"{part}FunctionName"]
+        return self.functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
+
+    def deploy_variables(self, part, variables):
+        name = self.outputs[f"{part}FunctionName"]
+        self.functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
+        self.functions.get_waiter("function_updated_v2").wait(FunctionName=name)
+
+    def set_visibility(self, part, seconds):
+        self.sqs.set_queue_attributes(
+            QueueUrl=self.outputs[f"{part}QueueUrl"], Attributes={"VisibilityTimeout": str(seconds)}
+        )
 
     def owns(self, alarm):
         """Returns whether an alarm of the account is for this stack's functions and queues."""
@@ -76,8 +120,17 @@ class Stack:
 
     def rows(self):
         """Returns the rows of the ledger, one per execution, in order."""
-        rows = self.ledger_table(self.outputs["LedgerTableName"]).scan(ConsistentRead=True)["Items"]
+        rows = self.table(self.outputs["LedgerTableName"]).scan(ConsistentRead=True)["Items"]
         return sorted(rows, key=lambda row: row["at"])
+
+    def in_progress(self):
+        """Returns the number of operations that are in progress."""
+        records = self.table(self.outputs["IdempotencyTableName"]).scan(ConsistentRead=True)["Items"]
+        return sum(record.get("status") == "INPROGRESS" for record in records)
+
+    def store_errors(self):
+        """Returns the sum of the metric StoreErrors."""
+        return sum(line.get("StoreErrors", 0) for line in self.metrics())
 
     def ledger(self):
         """Returns the number of executions per operation key."""
@@ -173,7 +226,11 @@ def test_monitoring(stack, check):
 
 def test_all(stack, check):
     stack.prepare()
-    test_orders(stack, check)
-    test_payouts(stack, check)
-    test_charges(stack, check)
-    test_monitoring(stack, check)
+    with check.section("orders: duplicates, a transient failure"):
+        test_orders(stack, check)
+    with check.section("payouts: order in a FIFO queue"):
+        test_payouts(stack, check)
+    with check.section("charges: a retry"):
+        test_charges(stack, check)
+    with check.section("alarms and metrics"):
+        test_monitoring(stack, check)

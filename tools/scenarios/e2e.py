@@ -2,14 +2,17 @@
 
 Linux only, because MiniStack runs the functions' binaries as processes of this machine.
 
-The functions are those that `make test` and `make demo` build. With --sam-build, `sam build` builds them, as for a deployment.
+The functions are those that `make test` and `make demo` build. With --sam-build, `sam build` builds them, as for a deployment. With
+--all, the scenarios of deployed_faults.py follow, which take minutes.
 """
 
+import contextlib
 import json
 import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +23,7 @@ from tools.lib import builds
 from tools.lib.common import (
     ROOT, Background, answers, exit_on_signals, free_port, install, must, path_with, say, wait_until,
 )
-from tools.scenarios import deployed
+from tools.scenarios import deployed, deployed_faults
 from tools.servers.ministack import settings
 
 STACK = "lambda-once-e2e"
@@ -101,11 +104,13 @@ def deploy(template, env):
 
 
 class OnMiniStack(deployed.Stack):
+    is_local = True
+
     def __init__(self, endpoint, env, log):
         import boto3  # from .venv/sam, in which main() runs
 
         session = boto3.Session(env["AWS_ACCESS_KEY_ID"], env["AWS_SECRET_ACCESS_KEY"], region_name=env["AWS_REGION"])
-        super().__init__(session, STACK, endpoint)
+        super().__init__(session, STACK, env, endpoint)
         self.endpoint, self.log = endpoint, log
 
     def api(self):
@@ -115,21 +120,49 @@ class OnMiniStack(deployed.Stack):
         """Reads MiniStack's log, which lacks the output of functions that its API invokes."""
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{") and '"_aws"' in line]
 
+    @contextlib.contextmanager
+    def without_table(self):
+        """Deletes the table of records, and creates it again at the end."""
+        name = self.outputs["IdempotencyTableName"]
+        client = self.table(name).meta.client
+        table = client.describe_table(TableName=name)["Table"]
+        client.update_table(TableName=name, DeletionProtectionEnabled=False)
+        client.delete_table(TableName=name)
+        try:
+            yield
+        finally:
+            client.create_table(
+                TableName=name, KeySchema=table["KeySchema"], AttributeDefinitions=table["AttributeDefinitions"],
+                BillingMode="PAY_PER_REQUEST",
+            )
 
-def doctor(env):
+    def kill(self, part):
+        """Kills the processes of a function, and returns their number. MiniStack runs them, and no other program has its variables."""
+        killed, name = 0, self.outputs[f"{part}FunctionName"]
+        variables = {f"AWS_LAMBDA_FUNCTION_NAME={name}", f"AWS_ENDPOINT_URL={self.endpoint}"}
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                found = set((process / "environ").read_bytes().decode(errors="replace").split("\0"))
+                if variables <= found:
+                    os.kill(int(process.name), signal.SIGKILL)
+                    killed += 1
+            except (FileNotFoundError, PermissionError, ProcessLookupError):
+                # It has ended, or it belongs to another user.
+                continue
+        return killed
+
+
+def doctor(stack):
     """Returns how often the operator's tool found what in the deployed stack, without notes."""
-    tool = builds.programs("building the operator's tool", builds.ALL, ["lambda-once"]) / "lambda-once"
-    command = [tool, "doctor", "--stack", STACK, "--p99", "2s", "--redrive-within", "10d", "--severity", "warning", "--json"]
-    ended = subprocess.run(command, cwd=WORK, env=env, capture_output=True, text=True)
-    if ended.returncode not in (0, 5):
-        sys.exit(f"lambda-once doctor failed:\n{ended.stderr}")
-    lines = map(json.loads, ended.stdout.splitlines())
+    output = stack.tool("doctor", "--stack", STACK, "--p99", "2s", "--redrive-within", "10d", "--severity", "warning", "--json")
+    lines = map(json.loads, output.splitlines())
     return Counter(line["code"] for line in lines if line["kind"] == "finding")
 
 
 def main():
     exit_on_signals()
-    if sys.argv[1:] not in ([], ["--sam-build"]):
+    options = set(sys.argv[1:])
+    if options - {"--sam-build", "--all"}:
         sys.exit(__doc__)
     if sys.platform != "linux" or platform.machine() not in ARCHITECTURE:
         sys.exit("make e2e needs Linux on x86-64 or arm64")
@@ -137,7 +170,7 @@ def main():
     if Path(sys.prefix) != tools[0].parent:
         # boto3 is part of SAM, so continue in its environment.
         os.execv(tools[0] / "python", [str(tools[0] / "python"), "-m", "tools.scenarios.e2e", *sys.argv[1:]])
-    if "--sam-build" in sys.argv[1:]:
+    if "--sam-build" in options:
         # First, because its Python is the one with Zig.
         tools.insert(0, install("cargo-lambda"))
 
@@ -147,7 +180,7 @@ def main():
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     env = {**local_aws(endpoint), "PATH": path_with(*tools)}
-    template = sam_build(env) if "--sam-build" in sys.argv[1:] else package()
+    template = sam_build(env) if "--sam-build" in options else package()
 
     say("starting MiniStack")
     log = WORK / "ministack.log"
@@ -158,10 +191,16 @@ def main():
             if not wait_until(lambda: answers(f"{endpoint}/_ministack/health"), 60, process):
                 sys.exit(f"MiniStack did not start; end of its log:\n{log.read_text()[-2000:]}")
             deploy(template, env)
+            stack = OnMiniStack(endpoint, env, log)
             say("doctor: before and after the test shortens the visibility timeouts of both queues")
-            check.equal("misconfigurations of template.yaml", doctor(env), {})
-            deployed.test_all(OnMiniStack(endpoint, env, log), check)
-            check.equal("misconfigurations after the test", doctor(env), {"visibility-timeout-short": 2, "lease-outlasts-receives": 2})
+            with check.section("doctor: the template as deployed"):
+                check.equal("misconfigurations of template.yaml", doctor(stack), {})
+            deployed.test_all(stack, check)
+            with check.section("doctor: shortened visibility timeouts"):
+                check.equal("misconfigurations", doctor(stack), {"visibility-timeout-short": 2, "lease-outlasts-receives": 2})
+            if "--all" in options:
+                deployed_faults.test_all(stack, check)
+            check.print_table()
     seconds = round(time.monotonic() - started)
     if check.failed:
         sys.exit(f"e2e: {check.failed} checks failed after {seconds} s; the functions' logs are in {log}")

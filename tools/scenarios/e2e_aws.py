@@ -1,11 +1,11 @@
 """The end-to-end test on AWS: python3 -m tools.scenarios.e2e_aws PROFILE [REGION]
 
 Builds the functions with SAM, deploys template.yaml to the account of an AWS profile, in a stack with a new name, and runs the
-scenarios of deployed.py. Then it denies the functions each permission in turn. An operation must wait or take effect, and must have
-taken effect once after the permission is restored. The stack is deleted in every case. If everything passed, the Region and the date
-are written to the README's status.
+scenarios of deployed.py and deployed_faults.py, apart from those that need a local stack. Then it denies the functions each permission
+in turn. An operation must wait or take effect, and must have taken effect once after the permission is restored. The stack is deleted
+in every case. If everything passed, the Region and the date are written to the README's status.
 
-It takes about half an hour. The stack has two queues, two on-demand tables, three functions and alarms. Some hundred messages and
+It takes about 40 minutes. The stack has two queues, two on-demand tables, three functions and alarms. Some hundred messages and
 requests and an hour of metrics cost less than 0.50 USD.
 """
 
@@ -20,7 +20,7 @@ import uuid
 from pathlib import Path
 
 from tools.lib.common import ROOT, exit_on_signals, install, must, path_with, say, wait_until
-from tools.scenarios import deployed
+from tools.scenarios import deployed, deployed_faults
 
 # Changes of a role usually reach DynamoDB within seconds, but may take longer.
 PROPAGATION_S = 120
@@ -32,8 +32,8 @@ TESTED = "DynamoDB Local and MiniStack, Valkey, Redis and PostgreSQL"
 class OnAws(deployed.Stack):
     patience = 300
 
-    def __init__(self, session, name):
-        super().__init__(session, name)
+    def __init__(self, session, name, env):
+        super().__init__(session, name, env)
         self.logs, self.roles = session.client("logs"), session.client("iam")
         tables = session.client("dynamodb")
         self.table_arn = tables.describe_table(TableName=self.outputs["IdempotencyTableName"])["Table"]["TableArn"]
@@ -166,10 +166,14 @@ def main():
     must(["sam", "build"], cwd=ROOT, env=env)
     try:
         must(["sam", "deploy", "--stack-name", name, "--no-confirm-changeset", *where], cwd=ROOT, env=env)
-        stack = OnAws(session, name)
+        stack = OnAws(session, name, {**env, "AWS_PROFILE": profile, "AWS_REGION": session.region_name})
         deployed.test_all(stack, check)
-        test_permissions_of_orders(stack, check)
-        test_permissions_of_charges(stack, check)
+        deployed_faults.test_all(stack, check)
+        with check.section("orders without each permission"):
+            test_permissions_of_orders(stack, check)
+        with check.section("charges without each permission"):
+            test_permissions_of_charges(stack, check)
+        check.print_table()
     finally:
         must(["sam", "delete", "--stack-name", name, "--no-prompts", *where], cwd=ROOT, env=env)
     if check.failed:

@@ -62,7 +62,7 @@ PARTS = {
     "sizes": (["make", "sizes"], "sizes of functions in the release profile"),
     "build": (["make", "build"], "sam build for the architecture in samconfig.toml"),
     "book": (["make", "book"], "the pages as a book, and its links"),
-    "e2e": (["make", "e2e", "E2E_ARGS=--sam-build"], "end to end, with functions built by SAM"),
+    "e2e": (["make", "e2e", "E2E_ARGS=--sam-build --all"], "end to end, with functions built by SAM, and its longer scenarios"),
     "durable": (["make", "durable"], "an operation inside a step of the AWS durable execution SDK"),
     "tutorial": (["make", "tutorial"], "the commands of docs/getting-started.md"),
     "watch": (["make", "concurrent", "CONCURRENT_ARGS=--watch"], "functions that cargo lambda watch builds and starts"),

@@ -1,0 +1,176 @@
+"""Further scenarios on a deployed template.yaml: overlapping deliveries, killed functions, a store that is gone, and dead letters.
+
+They take minutes, because they wait for visibility timeouts and leases.
+"""
+
+import contextlib
+import json
+import uuid
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+from tools.lib.common import say, wait_until
+
+# How long a handler runs that something must happen to meanwhile.
+DELAY_MS = 4000
+REQUESTS = 8
+
+
+def order(**simulate):
+    body = {"order_id": str(uuid.uuid4()), "customer_id": "customer-17", "amount_cents": 4990, "currency": "EUR"}
+    return {**body, "simulate": simulate} if simulate else body
+
+
+def until_claimed(stack, claimed):
+    """Waits until one more operation than before is in progress."""
+    if not wait_until(lambda: stack.in_progress() > claimed, stack.patience, pause=0.1):
+        raise SystemExit("the function claims nothing")
+
+
+def until_empty(stack, part):
+    return wait_until(lambda: stack.messages(f"{part}QueueUrl") == 0, stack.patience * 2)
+
+
+@contextlib.contextmanager
+def changed(stack, part, **variables):
+    """Deploys a function with other variables, and then with its own again."""
+    before = stack.variables(part)
+    stack.deploy_variables(part, {**before, **variables})
+    try:
+        yield
+    finally:
+        stack.deploy_variables(part, before)
+
+
+def test_overlapping_deliveries(stack, check):
+    say("two deliveries at once: an order is sent again while the function runs it")
+    body, claimed = order(delay_ms=DELAY_MS), stack.in_progress()
+    stack.send("OrdersQueueUrl", body)
+    until_claimed(stack, claimed)
+    stack.send("OrdersQueueUrl", body)
+    check.equal("both messages are deleted", until_empty(stack, "Orders"), True)
+    check.equal("executions of the order", stack.ledger()[body["order_id"]], 1)
+    check.equal("messages in the dead-letter queue", stack.messages("OrdersDeadLettersUrl"), 0)
+
+
+def test_killed_function(stack, check):
+    say("kill -9: a function dies in mid-batch, after some of its orders")
+    # Redeliveries while the dead function's lease lasts are receives, too.
+    stack.set_visibility("Orders", 15)
+    quick, slow = [order() for _ in range(3)], order(delay_ms=DELAY_MS)
+    claimed = stack.in_progress()
+    for body in (slow, *quick):
+        stack.send("OrdersQueueUrl", body)
+    until_claimed(stack, claimed)
+    done = lambda: sum(stack.ledger()[body["order_id"]] for body in quick)
+    wait_until(lambda: done() > 0, stack.patience, pause=0.1)
+    check.equal("processes killed", stack.kill("Orders") > 0, True)
+    check.equal("the order was not executed before", stack.ledger()[slow["order_id"]], 0)
+    check.equal("all messages are deleted", until_empty(stack, "Orders"), True)
+    ledger = stack.ledger()
+    check.equal("executions of each order", [ledger[body["order_id"]] for body in (slow, *quick)], [1] * 4)
+    check.equal("messages in the dead-letter queue", stack.messages("OrdersDeadLettersUrl"), 0)
+    stack.set_visibility("Orders", 5)
+
+
+def test_failing_fifo_head(stack, check):
+    say("FIFO: the first of a seller's payouts fails for good, and those behind it wait until it is dead-lettered")
+    payout = lambda **more: {"payout_id": str(uuid.uuid4()), "seller_id": seller, "amount_cents": 4990, "currency": "EUR", **more}
+    seller = f"seller-{uuid.uuid4()}"
+    head, behind = payout(simulate={"outcome": "transient"}), [payout(), payout()]
+    stack.set_visibility("Payouts", 2)
+    for body in (head, *behind):
+        stack.send("PayoutsQueueUrl", body, MessageGroupId=seller, MessageDeduplicationId=str(uuid.uuid4()))
+    check.equal("no message is left in the queue", until_empty(stack, "Payouts"), True)
+    paid = [row["key"] for row in stack.rows() if row["party_id"] == seller]
+    check.equal("only those behind it are paid, in order", paid, [body["payout_id"] for body in behind])
+    check.equal("messages in the dead-letter queue", stack.messages("PayoutsDeadLettersUrl"), 1)
+    stack.sqs.purge_queue(QueueUrl=stack.outputs["PayoutsDeadLettersUrl"])
+    stack.set_visibility("Payouts", 5)
+
+
+def test_concurrent_charges(stack, check):
+    say("charges: the same request several times at once, and the same key with another amount")
+    customer, key = f"customer-{uuid.uuid4()}", str(uuid.uuid4())
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+    charge = {"customer_id": customer, "amount_cents": 4990, "currency": "EUR"}
+    body = json.dumps({**charge, "simulate": {"delay_ms": 1000}}).encode()
+    send = lambda body: stack.request("POST", "/charges", body, headers)
+    with changed(stack, "Charges", ALLOW_SIMULATION="1"):
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            found = list(pool.map(send, [body] * REQUESTS))
+        made = [answer for answer in found if answer[0] == 201]
+        refused = [answer for answer in found if answer[0] == 409]
+        check.equal("each request is answered with the charge or a conflict", len(made) + len(refused), REQUESTS)
+        check.equal("requests in conflict", len(refused) > 0, True)
+        check.equal("responses that are no replay",
+                    sum(answer[1].get("Idempotency-Replayed") != "true" for answer in made), 1)
+        late = send(body)
+        check.equal("a later retry is a replay", (late[0], late[1].get("Idempotency-Replayed")), (201, "true"))
+        check.equal("all responses are equal", {answer[2] for answer in made} == {late[2]}, True)
+        other = send(json.dumps({**charge, "amount_cents": 1}).encode())
+        check.equal("another amount with the key", (other[0], json.loads(other[2]).get("code")), (422, "key_reused"))
+    check.equal("executions of the charge", sum(row["party_id"] == customer for row in stack.rows()), 1)
+
+
+def test_dead_store(stack, check):
+    say("a dead store: its table disappears under running functions, which run nothing until it is back")
+    first, body, customer = order(), order(), f"customer-{uuid.uuid4()}"
+    charge = json.dumps({"customer_id": customer, "amount_cents": 4990, "currency": "EUR"}).encode()
+    headers = lambda key: {"Content-Type": "application/json", "Idempotency-Key": key}
+    send = lambda key: stack.request("POST", "/charges", charge, headers(key))
+    # A function that starts without its table fails at once, so these start now.
+    stack.send("OrdersQueueUrl", first)
+    check.equal("the first charge", send(str(uuid.uuid4()))[0], 201)
+    check.equal("the first order is executed", wait_until(lambda: stack.ledger()[first["order_id"]] == 1, stack.patience), True)
+    until_empty(stack, "Orders")
+    errors, key = stack.store_errors(), str(uuid.uuid4())
+    executions = lambda: (stack.ledger()[body["order_id"]], sum(row["party_id"] == customer for row in stack.rows()) - 1)
+    with stack.without_table():
+        stack.send("OrdersQueueUrl", body)
+        seen = wait_until(lambda: stack.store_errors() > errors, stack.patience, pause=0.5)
+        check.equal("the metric StoreErrors shows it", seen, True)
+        status, _, answer = send(key)
+        check.equal("the second charge", (status, json.loads(answer).get("code")), (503, "unavailable"))
+        check.equal("executions without the table", executions(), (0, 0))
+        check.equal("messages in the queue", stack.messages("OrdersQueueUrl"), 1)
+    check.equal("the retried charge", send(key)[0], 201)
+    check.equal("the message is deleted", until_empty(stack, "Orders"), True)
+    check.equal("executions", executions(), (1, 1))
+    check.equal("messages in the dead-letter queue", stack.messages("OrdersDeadLettersUrl"), 0)
+
+
+def test_dead_letters(stack, check):
+    say("poison: a version of the function cannot read an order; the next one can, and `lambda-once dlq redrive` brings it back")
+    body = order(delay_ms=1)
+    stack.set_visibility("Orders", 1)
+    with changed(stack, "Orders", ALLOW_SIMULATION="0"):
+        stack.send("OrdersQueueUrl", body)
+        moved = wait_until(lambda: stack.messages("OrdersDeadLettersUrl") == 1, stack.patience * 2)
+        check.equal("the order is dead-lettered", moved, True)
+        check.equal("executions before the fix", stack.ledger()[body["order_id"]], 0)
+    stack.set_visibility("Orders", 5)
+    dlq = lambda *arguments: stack.tool("dlq", *arguments, "--function", stack.outputs["OrdersFunctionName"], "--selector", "/order_id")
+    listed = [json.loads(line) for line in dlq("list", "--json").splitlines()]
+    check.equal("states in `dlq list`", Counter(line["state"] for line in listed), {"absent": 1})
+    dlq("redrive", "--yes")
+    check.equal("the dead-letter queue is empty", wait_until(lambda: stack.messages("OrdersDeadLettersUrl") == 0, stack.patience), True)
+    check.equal("the order is executed", wait_until(lambda: stack.ledger()[body["order_id"]] == 1, stack.patience), True)
+    check.equal("its message is deleted", until_empty(stack, "Orders"), True)
+    check.equal("executions of the order", stack.ledger()[body["order_id"]], 1)
+
+
+def test_all(stack, check):
+    with check.section("two deliveries at once"):
+        test_overlapping_deliveries(stack, check)
+    if stack.is_local:
+        with check.section("kill -9 in mid-batch"):
+            test_killed_function(stack, check)
+        with check.section("dead store"):
+            test_dead_store(stack, check)
+    with check.section("failing head of a FIFO group"):
+        test_failing_fifo_head(stack, check)
+    with check.section("concurrent charges, another body"):
+        test_concurrent_charges(stack, check)
+    with check.section("poison, fix, redrive"):
+        test_dead_letters(stack, check)
