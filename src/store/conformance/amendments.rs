@@ -5,6 +5,7 @@ use futures_util::future::join;
 use super::*;
 use crate::{
     error::{Error, ErrorKind},
+    order::Sequence,
     store::{
         FinalStatus,
         amend::{AmendRequest, Amended, Amendment},
@@ -90,7 +91,9 @@ pub async fn an_amendment_changes_only_the_record_that_was_read(subject: &Subjec
         let read = Record { owner, attempt, ..now.clone() };
         subject.stays(&request(claim.key, &read, FORGET), RULE).await;
     }
-    subject.stays(&request(claim.key, &Record { status: Status::Failed, ..now }, FORGET), RULE).await;
+    subject.stays(&request(claim.key, &Record { status: Status::Failed, ..now.clone() }, FORGET), RULE).await;
+    let ordered = Record { sequence: Some(Sequence::from(1_u64)), ..now };
+    subject.stays(&request(claim.key, &ordered, FORGET), RULE).await;
     subject.amended(claim.key, FORGET, "O4: a claim that has lapsed is forgotten").await;
     subject.stays(&request(claim.key, &read, FORGET), "O2: nothing is left to amend").await;
 }

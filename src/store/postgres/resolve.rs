@@ -78,10 +78,10 @@ impl PostgresStore {
 
     /// Returns the number of marks that were written.
     async fn write_resolved(&self, connection: &Connection, entity: &Entity, mark: &Mark) -> Result<u64, Failure> {
-        let (id, version) = (entity.as_bytes().as_slice(), mark.version.cast_signed());
+        let id = entity.as_bytes().as_slice();
         let stored = Stored::of(mark);
         let [newest, owner, key, sequence, lease_until, doubt_keys, doubt_sequences, expiration] = stored.parameters();
-        let parameters: [Parameter<'_>; 11] = [
+        let parameters: [Parameter<'_>; 10] = [
             (&self.scope.as_ref(), Type::TEXT),
             (&id, Type::BYTEA),
             newest,
@@ -92,7 +92,6 @@ impl PostgresStore {
             doubt_keys,
             doubt_sequences,
             expiration,
-            (&version, Type::INT4),
         ];
         connection.execute(RESOLVE, &self.statements.resolve_mark, &parameters).await
     }

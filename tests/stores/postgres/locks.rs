@@ -1,6 +1,10 @@
 //! An open transaction that holds one key of a batch. It delays the batch by `lock_timeout`, and then only that key.
 
-use lambda_once::store::{Refusal, postgres::PostgresStore};
+use lambda_once::store::{
+    Refusal,
+    amend::{Amend, AmendRequest, Amended, Amendment},
+    postgres::PostgresStore,
+};
 
 use super::{sessions::*, *};
 
@@ -154,4 +158,41 @@ async fn only_settles_of_locked_records_fail_in_a_batch_and_they_are_repeatable(
     }
     assert_eq!(read_one(&store, &claims[7]).await.unwrap().result, json("1"));
     assert_eq!(read_one(&store, &claims[13]).await, None);
+}
+
+/// In the order of claims and settles, so that no two of them deadlock.
+#[tokio::test(flavor = "multi_thread")]
+async fn amendments_lock_records_in_the_order_of_their_keys() {
+    let connection = support::postgres::role(&[]).await;
+    let clock = support::future_clock();
+    let store = support::postgres::config(connection.clone()).build().unwrap().with_clock(clock.clone());
+    let sessions = Sessions::of(&connection).await;
+    // The rows are inserted and amended in the opposite order.
+    let mut lapsed = claims(3);
+    lapsed.sort_by_key(|claim| std::cmp::Reverse(*claim.key.as_bytes()));
+    for claim in &lapsed {
+        granted(&store, claim).await;
+    }
+    clock.advance(LAPSE);
+    let mut requests = Vec::new();
+    for claim in &lapsed {
+        let record = read_one(&store, claim).await.unwrap();
+        let request = AmendRequest::new(claim.key, &record, Amendment::Release);
+        requests.push(AmendRequest { skew_margin: MARGIN, ..request });
+    }
+    let transaction = Transaction::holding(&[&lapsed[1]]).await;
+    let amended = tokio::spawn({
+        let store = store.clone();
+        async move { store.amend(&requests).await }
+    });
+    sessions.until_waiting(1).await;
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let keys: Vec<&[u8]> = lapsed.iter().map(|claim| claim.key.as_bytes().as_slice()).collect();
+    let unlocked = "SELECT key_hash FROM once_records WHERE key_hash = ANY ($1) FOR UPDATE SKIP LOCKED";
+    let rows = admin.query(unlocked, &[&keys]).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.get::<_, &[u8]>(0)).collect::<Vec<_>>(), [keys[0]], "the last of the three");
+    transaction.roll_back().await;
+    for amended in amended.await.unwrap() {
+        assert_eq!(amended.unwrap(), Amended::Changed);
+    }
 }

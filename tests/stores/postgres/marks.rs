@@ -2,9 +2,11 @@
 
 use lambda_once::{
     clock::ManualClock,
+    order::Entity,
     record::KeyHash,
     store::{
         Refusal,
+        amend::{Amend, Amended, Resolution, ResolveRequest},
         postgres::{PostgresStore, tokio_postgres::Client},
     },
 };
@@ -67,6 +69,29 @@ async fn an_entity_has_one_row_and_operations_without_an_order_none() {
     let row = marks.admin.query_one(&read, &[]).await.unwrap();
     assert_eq!(row.get::<_, String>(0), format!("{:064}", 3));
     assert_eq!((row.get::<_, Option<&[u8]>>(1), row.get::<_, i32>(2)), (None, 0));
+}
+
+/// The columns of a newer version stay, and so does the version.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolved_mark_has_no_holder_and_keeps_its_version() {
+    let marks = Marks::new().await;
+    let entity = entity();
+    let lost = ordered(&entity, 5);
+    granted(&marks.store, &lost).await;
+    marks.clock.advance(LAPSE);
+    marks.change("v = 2", &entity).await;
+    let of_mark = [Entity::of(&lost.key)];
+    let request = ResolveRequest {
+        entity: of_mark[0],
+        read: marks.store.marks(&of_mark).await.remove(0).unwrap().unwrap(),
+        skew_margin: MARGIN,
+        retention: RETENTION,
+        resolution: Resolution::TookEffect { sequence: 5_u64.into() },
+    };
+    assert_eq!(marks.store.resolve(&request).await.unwrap(), Amended::Changed);
+    let read = format!("SELECT num_nulls(owner, key_hash, sequence, lease_until), v FROM {}", marks.table);
+    let row = marks.admin.query_one(&read, &[]).await.unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (4, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,12 @@
 //! Rows that this version did not write.
 
 use lambda_once::{
+    order::Entity,
     record::{Status, StoredResult},
     store::{
         FinalStatus, Refusal,
-        amend::{Amend, AmendRequest, Amended, Amendment},
+        amend::{Amend, AmendRequest, Amended, Amendment, Resolution, ResolveRequest},
+        postgres::PostgresStore,
     },
 };
 
@@ -157,6 +159,55 @@ async fn scopes_share_a_table_and_no_records() {
     assert_eq!(settle_one(&theirs, &newer, RELEASE).await.unwrap(), Settled::Done { found: None });
     granted(&theirs, &older).await;
     assert!(matches!(claim_one(&ours, &older).await.unwrap(), Claimed::Refused(Refusal::Superseded { .. })));
+}
+
+/// The marks of one entity in the orders of two scopes.
+#[tokio::test(flavor = "multi_thread")]
+async fn scopes_share_a_table_and_no_marks() {
+    let clock = support::future_clock();
+    let table = support::unique_name("scopes");
+    let connection = support::postgres::connection().await;
+    let store = |scope: &str| {
+        let config = support::postgres::config(connection.clone()).table(&table).scope(scope);
+        config.build().unwrap().with_clock(clock.clone())
+    };
+    let [ours, theirs] = ["ours", "theirs"].map(store);
+    ours.migrate().await.unwrap();
+    let entity = entity();
+    let [settled, lost, next] = [1, 2, 3].map(|sequence| ordered(&entity, sequence));
+    let of_mark = [Entity::of(&lost.key)];
+    let mark_of = async |store: &PostgresStore| store.marks(&of_mark).await.remove(0).unwrap().unwrap();
+    for store in [&ours, &theirs] {
+        for claim in [&settled, &lost] {
+            granted(store, claim).await;
+            clock.advance(LAPSE);
+        }
+    }
+    let before = mark_of(&theirs).await;
+
+    let record = read_one(&ours, &settled).await.unwrap();
+    let settle =
+        Amendment::Settle { outcome: FinalStatus::Completed, result: StoredResult::default(), retention: RETENTION };
+    let settle = AmendRequest { skew_margin: MARGIN, ..AmendRequest::new(settled.key, &record, settle) };
+    assert_eq!(ours.amend(&[settle]).await.remove(0).unwrap(), Amended::Changed);
+    assert_eq!(mark_of(&theirs).await, before, "a settle by an operator");
+    let resolution = ResolveRequest {
+        entity: of_mark[0],
+        read: mark_of(&ours).await,
+        skew_margin: MARGIN,
+        retention: RETENTION,
+        resolution: Resolution::NoEffect { sequences: vec![2_u64.into()] },
+    };
+    assert_eq!(ours.resolve(&resolution).await.unwrap(), Amended::Changed);
+    assert_eq!(mark_of(&theirs).await, before, "a resolution");
+    granted(&ours, &next).await;
+    assert_eq!(mark_of(&theirs).await, before, "a claim");
+    for settlement in [RENEW, complete("1")] {
+        let name = settlement.as_str();
+        let done = settle_one(&ours, &next, settlement).await.unwrap();
+        assert!(matches!(done, Settled::Done { .. } | Settled::Renewed { .. }), "{name}: {done:?}");
+        assert_eq!(mark_of(&theirs).await, before, "{name}");
+    }
 }
 
 /// Only an operator's forgetting ends a claim without a lease, which nothing else can judge.

@@ -12,6 +12,7 @@ explain. The servers of the tests must run (see tools/servers/run_with.py).
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import sys
@@ -30,10 +31,8 @@ from tools.tests.mutants.wire import Wire, proxy
 STORES = {"lua": "redis", "sql": "postgres", "expressions": "dynamodb"}
 # The tests of wrappers and of clusters, which repeat those of the store.
 REPEATED = ("cluster", "_in_a_box", "_in_an_arc")
-# Each store's tests in the order in which they run: by words in their names, the quick ones that check the rules first, and those that
-# start servers or processes last.
+# Each store's tests in the order in which they run: by words in their names, the quick ones that check the rules first.
 STAGES = (("conformance::",), ("sequences::", "versions::", "fixtures::", "races::", "::orders::", "::records", "::rows"))
-LAST = ("crashes::", "::failover::", "::restarts::", "::memory::", "::outages::", "::frozen::")
 
 
 class Results:
@@ -45,7 +44,13 @@ class Results:
 
     def add(self, key, detected):
         self.known[key] = detected
-        self.path.write_text(json.dumps(self.known, indent=0, sort_keys=True))
+        # Other parts may run at the same time.
+        with open(self.path, "a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            self.known |= json.loads(file.read() or "{}") | {key: detected}
+            file.truncate(0)
+            file.write(json.dumps(self.known, indent=0, sort_keys=True))
 
 
 @contextlib.contextmanager
@@ -81,9 +86,8 @@ def built():
 def stages(program, store):
     """Returns the store's tests, in groups that run one after the other."""
     tests = [test for test in program.tests() if store in test and not any(word in test for word in REPEATED)]
-    place = lambda test, groups: next((n for n, words in enumerate(groups) if any(word in test for word in words)), len(groups))
-    number = lambda test: len(STAGES) + 1 if place(test, [LAST]) == 0 else place(test, STAGES)
-    return [[test for test in tests if number(test) == stage] for stage in range(len(STAGES) + 2)]
+    number = lambda test: next((n for n, words in enumerate(STAGES) if any(word in test for word in words)), len(STAGES))
+    return [[test for test in tests if number(test) == stage] for stage in range(len(STAGES) + 1)]
 
 
 def detects(program, groups):
@@ -112,7 +116,7 @@ def main():
         sys.exit(__doc__)
     exit_on_signals()
     with subject_of(language) as subject:
-        program = Program(built(), language)
+        program = Program(built(), f"{language}-{part}")
         subject.prepare(program)
         groups = stages(program, STORES[language])
         subject.is_recording = True

@@ -13,6 +13,8 @@ from tools.lib.common import ROOT
 FOLDER = ROOT / "target" / "mutants"
 # Of one run of all tests of a store, in seconds.
 PATIENCE = 600
+# The tests mostly wait.
+THREADS = "12"
 
 
 class Program:
@@ -51,7 +53,7 @@ class Program:
 
     def first_failure(self, tests):
         """Runs tests until one fails. Returns its name, the reason if there is none, or None if all pass."""
-        env = {**os.environ, "CARGO_MANIFEST_DIR": str(ROOT), "RUST_BACKTRACE": "0", "RUST_TEST_THREADS": "4"}
+        env = {**os.environ, "CARGO_MANIFEST_DIR": str(ROOT), "RUST_BACKTRACE": "0", "RUST_TEST_THREADS": THREADS}
         command = [self.path, "--exact", *tests]
         process = subprocess.Popen(
             command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
