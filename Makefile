@@ -193,8 +193,8 @@ instructions: require ## Counts instructions under callgrind, and compares them 
 	@cargo build --quiet --profile measure -p bench-batches --bin instructions
 	@$(PYTHON) -m tools.measure.instructions $(INSTRUCTIONS_ARGS) $(TARGET)/measure/instructions
 
-scale: require ## Computes the cost and limits of the stores at 10 to 100,000 operations a second, and measures Valkey; writes docs/internals/scale.md
-	@$(PYTHON) -m tools.servers.run_with valkey -- $(PYTHON) -m tools.measure.scale --measure
+scale: require ## Computes the cost and limits of the stores at 10 to 100,000 operations a second, from measured times and sizes; writes docs/internals/scale.md
+	@$(PYTHON) -m tools.servers.run_with valkey postgres -- $(PYTHON) -m tools.measure.scale --measure
 
 sizes: require ## Builds functions in the release profile, one of them without the AWS SDK, and checks the sizes of their binaries
 	@echo '-- the first build takes about 10 minutes on two cores' >&2

@@ -112,8 +112,11 @@ def measure(batch):
 
 
 def record():
-    """Returns the measurements by the size of a batch."""
-    return {str(batch): measure(batch) for batch in (1, 10, 100)}
+    """Returns the measurements by the size of a batch, with the server."""
+    session = Session(os.environ["POSTGRES_URL"])
+    version = session.run("SHOW server_version;\n")[0].split()[0]
+    session.close()
+    return {"server": f"PostgreSQL {version}", **{str(batch): measure(batch) for batch in (1, 10, 100)}}
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Measures the time that one operation takes of Redis's main thread, by calls of the library's scripts:
+"""Measures the time that one operation takes of Redis's main thread, and the memory of its record, by calls of the library's scripts:
 python3 -m tools.servers.run_with valkey -- python3 -m tools.measure.redis_time
 
-The calls are those of a queue's new message and of its duplicate, in pipelines of a batch's size. The time is the CPU time of the server's
-main thread, system calls included.
+The calls are those of a queue's new message and of its duplicate, in pipelines of a batch's size, and beside them a read of one field. The
+time is the CPU time of the server's main thread, system calls included.
 """
 
-import datetime
 import json
 import os
 import pathlib
@@ -67,6 +66,11 @@ class Server:
         cpu = dict(line.split(":") for line in self.call("INFO", "cpu").splitlines() if ":" in line)
         return sum(float(cpu[f"used_cpu_{kind}_main_thread"]) for kind in ("sys", "user"))
 
+    def memory(self):
+        """Returns the bytes of the data set."""
+        memory = dict(line.split(":") for line in self.call("INFO", "memory").splitlines() if ":" in line)
+        return int(memory["used_memory_dataset"])
+
 
 def measure(batch):
     server = Server(os.environ["REDIS_URL"])
@@ -90,24 +94,29 @@ def measure(batch):
         return (server.thread_time() - begun) / OPERATIONS * 1e6
 
     owners = [secrets.token_hex(16) for _ in range(OPERATIONS)]
+    before = server.memory()
     new = run(claims(owners), int)
     new += run([("EVALSHA", settle, 1, name, owner, complete, '{"receipt":"r-1234567890"}') for name, owner in zip(names, owners)], int)
+    size = (server.memory() - before) / OPERATIONS
     duplicate = run(claims([secrets.token_hex(16) for _ in range(OPERATIONS)]), list)
+    read = run([("HGET", name, "status") for name in names], str)
     for start in range(0, OPERATIONS, 1000):
         server.call("UNLINK", *names[start : start + 1000])
-    return {"new": round(new, 1), "duplicate": round(duplicate, 1)}
+    return {"new": round(new, 1), "duplicate": round(duplicate, 1), "read": round(read, 1), "bytes": round(size)}
+
+
+def machine():
+    processor = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return f"{processor[1] if processor else 'unknown'}, {os.cpu_count()} cores"
 
 
 def record():
-    """Returns the times by the size of a pipeline, with the server and the machine."""
+    """Returns the measurements by the size of a pipeline, with the server."""
     info = dict(line.split(":", 1) for line in Server(os.environ["REDIS_URL"]).call("INFO", "server").splitlines() if ":" in line)
     version = info.get("valkey_version")
-    processor = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
         "server": f"Valkey {version}" if version else f"Redis {info['redis_version']}",
-        "machine": f"{processor[1] if processor else 'unknown'}, {os.cpu_count()} cores",
-        "date": datetime.date.today().isoformat(),
-        "redis": {str(batch): measure(batch) for batch in (1, 10, 100)},
+        **{str(batch): measure(batch) for batch in (1, 10, 100)},
     }
 
 

@@ -1,20 +1,22 @@
 """Computes what the stores cost and where their limits are: python3 -m tools.measure.scale [--measure | --write]
 
 * The requests and units of each path are those that the named test counts, and its items are those of tests/stores/fixtures/.
-* The time of Redis is that of scale.json. --measure measures it again, and needs REDIS_URL (`make scale`).
-* The time of PostgreSQL is that of docs/internals/benchmark.md.
+* The times of Redis and PostgreSQL and the sizes of their records are those of scale.json. --measure measures them again, and needs
+  REDIS_URL and POSTGRES_URL (`make scale`).
+* The time for which a batch occupies a connection to PostgreSQL is that of docs/internals/benchmark.md.
 
 --write writes the tables of docs/internals/scale.md, between its markers, and its picture. Otherwise it checks them. The prices and quotas
 are constants below.
 """
 
+import datetime
 import json
 import math
 import re
 import sys
 
 from tools.lib.common import ROOT
-from tools.measure import redis_time
+from tools.measure import postgres_time, redis_time
 
 PAGE = ROOT / "docs" / "internals" / "scale.md"
 PICTURE = PAGE.with_suffix(".svg")
@@ -25,6 +27,12 @@ TESTS = ROOT / "tests" / "stores"
 
 # DynamoDB, us-east-1, on demand, standard table class, November 2026: dollars per million units.
 WRITE_PRICE, READ_PRICE = 0.625, 0.125
+# ElastiCache Serverless for Valkey, us-east-1, November 2026: dollars per GB and hour, and per million ECPUs.
+MEMORY_PRICE, ECPU_PRICE = 0.084, 0.0023
+# RDS for PostgreSQL, us-east-1, Single-AZ, on demand, November 2026: dollars per vCPU and hour of db.m7g, and per GB and month of gp3.
+VCPU_PRICE, DISK_PRICE = 0.084, 0.115
+# The smallest db.m7g.
+LEAST_VCPUS = 2
 # Write units per second of a table, without an increase of the quota:
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/on-demand-capacity-mode-max-throughput.html
 TABLE_QUOTA = 40_000
@@ -33,7 +41,8 @@ TABLE_QUOTA = 40_000
 ENVIRONMENTS_QUOTA = 1_000
 
 RATES = (10, 1_000, 100_000)
-SECONDS_PER_MONTH = 30 * 24 * 60 * 60
+HOURS_PER_MONTH = 30 * 24
+SECONDS_PER_MONTH = HOURS_PER_MONTH * 60 * 60
 RETENTION = 15 * 24 * 60 * 60
 BATCH = 10
 # The time of an invocation whose handlers take 100 ms, ten at a time.
@@ -101,16 +110,52 @@ def dollars(path, operations=1_000_000):
     return (writes * WRITE_PRICE + reads * READ_PRICE) * operations / 1e6
 
 
-def postgres_time(batch):
+def connection_time(batch):
     """Returns the seconds for which a batch of new operations occupies its connection, from the benchmark."""
     section = re.search(r"^### Time per batch with 1 ms latency each way, ms$(.*?)^#", BENCHMARK.read_text(), re.MULTILINE | re.DOTALL)
     row = section and re.search(rf"^\| PostgreSQL \| new \| {batch} \| ([\d.]+) \|", section[1], re.MULTILINE)
     return float(row[1]) / 1000 if row else sys.exit(f"{BENCHMARK.name} has no time for PostgreSQL and {batch} messages")
 
 
+def measured(store, batch, what):
+    return json.loads(MEASURED.read_text())[store][str(batch)][what]
+
+
 def redis_time_of(batch):
     """Returns the seconds of the main thread for one new operation."""
-    return json.loads(MEASURED.read_text())["redis"][str(batch)]["new"] / 1e6
+    return measured("redis", batch, "new") / 1e6
+
+
+def ecpus(batch, kind):
+    """Returns the processing units of ElastiCache Serverless: one for the time of a simple read."""
+    return measured("redis", batch, kind) / measured("redis", batch, "read")
+
+
+def redis_gigabytes(rate):
+    return rate * RETENTION * measured("redis", BATCH, "bytes") / 1e9
+
+
+def redis_dollars(rate):
+    """Returns the price of a month."""
+    units = rate * SECONDS_PER_MONTH * ecpus(BATCH, "new") / 1e6
+    return redis_gigabytes(rate) * HOURS_PER_MONTH * MEMORY_PRICE + units * ECPU_PRICE
+
+
+def vcpus(rate):
+    return max(LEAST_VCPUS, math.ceil(rate * measured("postgres", BATCH, "new") / 1e6 / LOAD))
+
+
+def postgres_gigabytes(rate):
+    return rate * RETENTION * measured("postgres", BATCH, "bytes") / 1e9
+
+
+def postgres_dollars(rate):
+    """Returns the price of a month."""
+    return vcpus(rate) * HOURS_PER_MONTH * VCPU_PRICE + postgres_gigabytes(rate) * DISK_PRICE
+
+
+def per_million(dollars_per_month, rate):
+    return f"${number(dollars_per_month / (rate * SECONDS_PER_MONTH / 1e6))}"
 
 
 def number(value):
@@ -148,31 +193,58 @@ def tables():
     redis = [
         [
             f"{rate:,}", f"{rate * redis_time_of(BATCH):.2g}", f"{math.ceil(rate * redis_time_of(BATCH) / LOAD):,}",
-            f"{math.ceil(rate * redis_time_of(100) / LOAD):,}", number(rate * RETENTION * 440 / 1e9),
+            f"{math.ceil(rate * redis_time_of(100) / LOAD):,}", number(redis_gigabytes(rate)),
+            f"${number(redis_dollars(rate))}", per_million(redis_dollars(rate), rate),
         ]
         for rate in RATES
     ]
     postgres = [
         [
-            f"{rate:,}", f"{environments(rate):,}", number(rate / BATCH * 2), number(max(rate / BATCH * postgres_time(BATCH), 0.001)),
-            number(rate / 100 * postgres_time(100)), number(rate * RETENTION / 1e6),
+            f"{rate:,}", f"{environments(rate):,}", number(rate / BATCH * 2), number(max(rate / BATCH * connection_time(BATCH), 0.001)),
+            number(rate / 100 * connection_time(100)), f"{vcpus(rate):,}", number(postgres_gigabytes(rate)),
+            f"${number(postgres_dollars(rate))}", per_million(postgres_dollars(rate), rate),
         ]
         for rate in RATES
     ]
-    measured = json.loads(MEASURED.read_text())
-    times = [
-        [f"{batch}", *(number(measured["redis"][str(batch)][kind]) for kind in ("new", "duplicate")), number(1 / redis_time_of(batch))]
+    known = json.loads(MEASURED.read_text())
+    source = lambda store: f"{known[store]['server']}, {known['machine']}, {known['date']}:\n\n"
+    redis_times = [
+        [
+            f"{batch}", *(number(measured("redis", batch, kind)) for kind in ("new", "duplicate")), number(1 / redis_time_of(batch)),
+            *(f"${number(ecpus(batch, kind) * ECPU_PRICE)}" for kind in ("new", "duplicate")),
+        ]
         for batch in (1, 10, 100)
     ]
+    postgres_times = [
+        [
+            f"{batch}", *(number(measured("postgres", batch, kind)) for kind in ("new", "duplicate")),
+            *(f"${number(measured('postgres', batch, kind) / LOAD / 3600 * VCPU_PRICE)}" for kind in ("new", "duplicate")),
+        ]
+        for batch in (1, 10, 100)
+    ]
+    day = {"redis": 24 * MEMORY_PRICE, "postgres": DISK_PRICE / 30}
+    kept = lambda store: f"${number(measured(store, BATCH, 'bytes') / 1e3 * day[store])}"
     return {
         "items": f"A completed record has {record} bytes, one in an order {ordered}, and the mark of an entity {mark}: one unit for each.",
         "paths": table(["operation", "requests", "write units", "read units", "per million", "counted by"], paths),
         "dynamodb": table(["operations/s", "requests/s", "write units/s", "of a table's quota", "GB stored", "per month"], dynamodb),
-        "redis-time": f"{measured['server']}, {measured['machine']}, {measured['date']}:\n\n"
-        + table(["in a pipeline", "new, µs", "duplicate, µs", "new operations/s of a thread"], times),
-        "redis": table(["operations/s", "threads' time", "shards, batches of 10", "shards, batches of 100", "GB of memory"], redis),
+        "redis-time": source("redis") + table(
+            ["in a pipeline", "new, µs", "duplicate, µs", "new operations/s of a thread", "a million new", "a million duplicates"], redis_times
+        ),
+        "redis-size": f"A record has {measured('redis', BATCH, 'bytes')} bytes of memory, with a result of 26 bytes. A million of them cost "
+        f"{kept('redis')} a day.",
+        "redis": table(
+            ["operations/s", "threads' time", "shards, batches of 10", "shards, batches of 100", "GB of memory", "per month", "per million"], redis
+        ),
+        "postgres-time": source("postgres")
+        + table(["in a batch", "new, µs", "duplicate, µs", "a million new", "a million duplicates"], postgres_times),
+        "postgres-size": f"A row has {measured('postgres', BATCH, 'bytes')} bytes, with its index entries and a result of 26 bytes. A million of "
+        f"them cost {kept('postgres')} a day.",
         "postgres": table(
-            ["operations/s", "environments", "commits/s", "busy connections, batches of 10", "of 100", "million rows"], postgres
+            [
+                "operations/s", "environments", "commits/s", "busy connections, batches of 10", "of 100", "vCPUs", "GB", "per month", "per million",
+            ],
+            postgres,
         ),
     }
 
@@ -243,7 +315,11 @@ def problems():
 def main():
     match sys.argv[1:]:
         case ["--measure"]:
-            MEASURED.write_text(json.dumps(redis_time.record(), indent=2) + "\n")
+            found = {
+                "machine": redis_time.machine(), "date": datetime.date.today().isoformat(),
+                "redis": redis_time.record(), "postgres": postgres_time.record(),
+            }
+            MEASURED.write_text(json.dumps(found, indent=2) + "\n")
             print(MEASURED.read_text(), end="")
         case ["--write"]:
             pass

@@ -249,6 +249,32 @@ pub async fn a_redacted_record_still_guards_its_key(subject: &Subject) {
     subject.unchanged(claim.key, Some(&before), "O6: what was superseded stays so").await;
 }
 
+/// An amendment changes one record, also among others that are alike: with the same status and attempt, and no owner.
+// Tests O1.
+pub async fn an_amendment_changes_no_other_record(subject: &Subject) {
+    let amendments = [
+        (complete("1"), vec![FORGET_ALL, Amendment::Redact]),
+        (fail("1"), vec![FORGET, Amendment::Redact]),
+        (HAND_BACK, vec![Amendment::Release, settle_as(json("2")), FORGET]),
+    ];
+    for (settlement, amendments) in amendments {
+        for amendment in amendments {
+            let [amended, other] = [(); 2].map(|()| new_claim());
+            for claim in [&amended, &other] {
+                subject.granted(claim).await;
+                // A hand-back leaves a record only after a takeover.
+                subject.advance(LAPSE).await;
+                let taken = rival(claim);
+                subject.took_over(&taken).await;
+                subject.done(&taken, settlement.clone()).await;
+            }
+            let before = subject.record(other.key, "another record").await;
+            subject.amended(amended.key, amendment, "O4 to O7: the amendment applies").await;
+            subject.unchanged(other.key, Some(&before), "an amendment changes no other record").await;
+        }
+    }
+}
+
 /// Either an operator or a successor decides.
 // Tests O1.
 pub async fn a_takeover_and_an_amendment_exclude_each_other(subject: &Subject) {

@@ -120,6 +120,7 @@ macro_rules! conformance_tests {
             a_released_claim_in_order_keeps_the_order,
             an_amendment_changes_only_the_record_that_was_read,
             a_refused_amendment_returns_the_record,
+            an_amendment_changes_no_other_record,
             an_amendment_finds_no_expired_record,
             a_claim_that_stands_is_not_amended,
             a_lapsed_claim_is_settled_by_an_operator,

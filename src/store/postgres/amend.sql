@@ -7,7 +7,7 @@ WITH w AS MATERIALIZED (
     $13::text[])
     AS u (k, o, was, a, what, margin, retention, data, encoding, sequence)
 ), held AS MATERIALIZED (
-  SELECT r.key_hash
+  SELECT w.*
   FROM once_records r JOIN w ON k = r.key_hash
   WHERE r.scope = $1::text AND r.status = was AND r.owner IS NOT DISTINCT FROM o AND r.attempt = a
     AND r.expiration > now / 1000 AND r.v <= $12::integer
@@ -16,9 +16,8 @@ WITH w AS MATERIALIZED (
   ORDER BY r.key_hash  -- in the order of claims, so that the two cannot deadlock
   FOR UPDATE OF r
 ), forgotten AS (
-  DELETE FROM once_records r USING w JOIN held ON held.key_hash = k
+  DELETE FROM once_records r USING held
   WHERE r.scope = $1::text AND r.key_hash = k AND what = 3
-    AND r.status = was AND r.owner IS NOT DISTINCT FROM o AND r.attempt = a
   RETURNING r.key_hash
 ), changed AS (
   UPDATE once_records r SET
@@ -28,11 +27,10 @@ WITH w AS MATERIALIZED (
     settled_at = CASE WHEN what < 3 THEN now ELSE r.settled_at END,
     label = CASE WHEN what <> 4 THEN r.label END,
     released = CASE WHEN what = 5 THEN r.attempt ELSE r.released END,
-    data = w.data,
-    encoding = CASE WHEN what < 3 THEN w.encoding WHEN what = 4 AND r.encoding IS DISTINCT FROM 3 THEN 2 ELSE r.encoding END
-  FROM w JOIN held ON held.key_hash = k
+    data = held.data,
+    encoding = CASE WHEN what < 3 THEN held.encoding WHEN what = 4 AND r.encoding IS DISTINCT FROM 3 THEN 2 ELSE r.encoding END
+  FROM held
   WHERE r.scope = $1::text AND r.key_hash = k AND what <> 3
-    AND r.status = was AND r.owner IS NOT DISTINCT FROM o AND r.attempt = a
   RETURNING r.key_hash
 )
 SELECT key_hash FROM forgotten UNION ALL SELECT key_hash FROM changed

@@ -7,7 +7,7 @@ WITH w AS MATERIALIZED (
   FROM unnest($2::bytea[], $3::bytea[], $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::smallint[])
     AS u (k, o, what, retention, lease, margin, data, encoding)
 ), held AS MATERIALIZED (
-  SELECT r.key_hash
+  SELECT w.*
   FROM once_records r JOIN w ON k = r.key_hash
   WHERE r.scope = $1::text AND r.owner = o AND r.status = 0
     AND ($11::text IS NULL OR pg_current_xact_id_if_assigned()::text = $11::text)
@@ -24,10 +24,10 @@ UPDATE once_records r SET
     WHEN 4 THEN r.expiration
     ELSE (now + retention + 999) / 1000
   END,
-  data = w.data, encoding = w.encoding,
+  data = held.data, encoding = held.encoding,
   settled_at = CASE WHEN what <> 3 THEN now END,
   -- The claim that a release was for passes it on when it is handed back.
   released = CASE WHEN what = 4 AND r.released = r.attempt - 1 THEN r.attempt ELSE r.released END
-FROM w JOIN held ON held.key_hash = k
-WHERE r.scope = $1::text AND r.key_hash = k AND r.owner = o AND r.status = 0
+FROM held
+WHERE r.scope = $1::text AND r.key_hash = k
 RETURNING r.key_hash, r.lease_until

@@ -196,3 +196,32 @@ async fn amendments_lock_records_in_the_order_of_their_keys() {
         assert_eq!(amended.unwrap(), Amended::Changed);
     }
 }
+
+/// An amendment that has found a lapsed claim waits for its row, and then finds the claim renewed.
+// Tests O3.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_amendment_waits_for_a_renewal_and_leaves_the_claim() {
+    let connection = support::postgres::role(&[]).await;
+    let clock = support::future_clock();
+    let store = support::postgres::config(connection.clone()).build().unwrap().with_clock(clock.clone());
+    let sessions = Sessions::of(&connection).await;
+    for amendment in [Amendment::Forget { completed: false }, Amendment::Release] {
+        let claim = claim();
+        granted(&store, &claim).await;
+        clock.advance(LAPSE);
+        let record = read_one(&store, &claim).await.unwrap();
+        let request = AmendRequest { skew_margin: MARGIN, ..AmendRequest::new(claim.key, &record, amendment) };
+        let transaction = Transaction::holding(&[&claim]).await;
+        let amended = tokio::spawn({
+            let store = store.clone();
+            async move { store.amend(&[request]).await.remove(0) }
+        });
+        sessions.until_waiting(1).await;
+        let renew =
+            format!("UPDATE once_records SET lease_until = 99999999999999 WHERE key_hash = {}", literal(&claim));
+        transaction.execute(&renew).await;
+        transaction.commit().await;
+        let Ok(Amended::Unchanged { current }) = amended.await.unwrap() else { panic!("a live claim was amended") };
+        assert_eq!(read_one(&store, &claim).await, Some(*current));
+    }
+}

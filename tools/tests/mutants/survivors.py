@@ -18,7 +18,7 @@ EQUAL = "equal sequences are equal texts"
 SPELLING = "the client reads both forms of the answer, one of which is quicker to parse"
 ANY_VALUE = "only the presence of the field counts"
 ANY_NUMBER = "the client takes every number as applied"
-REPEATED = "the statement that writes repeats the condition"
+FILTERED = "the client filters the rows again"
 HINT = "a hint to the planner, which changes no result"
 
 SURVIVORS = [
@@ -62,15 +62,17 @@ SURVIVORS = [
     Survivor("settle.lua", "ends = math.max(ends, lease + margin + 1, (tonumber(found[5] or '') or 0) * 1000)", "0", "1", SINCE_1970),
     Survivor("amend.sql", "WITH w AS MATERIALIZED (", "MATERIALIZED", "", HINT),
     Survivor("amend.sql", "), held AS MATERIALIZED (", "MATERIALIZED", "", HINT),
-    *(Survivor("amend.sql", "WHERE r.scope = $1::text AND r.status = was AND r.owner IS NOT DISTINCT FROM o AND r.attempt = a", old, new, REPEATED)
-      for old, new in (("r.scope = $1::text", "true"), ("AND r.status = was", ""), ("AND r.owner IS NOT DISTINCT FROM o", ""),
-                       ("AND r.attempt = a", ""))),
     Survivor("amend.sql", "AND (was <> 0 OR r.lease_until < greatest(now - margin, 0) OR what = 3 AND r.lease_until IS NULL)", "0", "1",
              SINCE_1970, place=2),
     Survivor("claim.sql", "AND r.lease_until < (SELECT greatest(now - $6::bigint, 0) FROM clock)", "0", "1", SINCE_1970),
     Survivor("hold_mark.sql", "VALUES ($1::text, $2::bytea, 0)", "0", "1", "either time is long over"),
     Survivor("hold_mark.sql", "ON CONFLICT (scope, entity) DO UPDATE SET expiration = m.expiration WHERE false", "false", "true",
              "the row is written as it is, and is locked in any case"),
+    *(Survivor("list_open.sql", "LEFT JOIN page ON status = $5::smallint AND ($6::text IS NULL OR operation = $6::text)", old, new, FILTERED)
+      for old, new in (("AND", "OR"), ("AND ($6::text IS NULL OR operation = $6::text)", ""))),
+    Survivor("locked.sql", "WITH free AS MATERIALIZED (", "MATERIALIZED", "", HINT),
+    Survivor("locked.sql", "SELECT key_hash FROM once_records WHERE scope = $1::text AND key_hash = ANY ($2::bytea[]) FOR UPDATE SKIP LOCKED",
+             "scope = $1::text", "true", "a locked key is then claimed once more, until the lock timeout"),
     Survivor("is_migrated.sql", "SELECT 1", "1", "2", "only the presence of the row counts"),
 ]
 
