@@ -21,10 +21,10 @@ macro_rules! sample {
 
 /// Serves a mutated file. Returns the result, the bodies of the messages that were acknowledged, and what was taken.
 fn unwrapped(bytes: &[u8], envelope: impl Envelope, files: &[&str]) -> Option<(Served, Vec<Value>, Taken)> {
-    let (text, event) = mutated(&mut Input::new(bytes), files)?;
+    let event = mutated(&mut Input::new(bytes), files)?;
     let taken = Taken::default();
-    let served = served(&testing::engine().sqs(Key::message_id(), taken.handler()).envelope(envelope), &text)?;
-    let records = event["Records"].as_array().cloned().unwrap_or_default();
+    let served = served(&testing::engine().sqs(Key::message_id(), taken.handler()).envelope(envelope), &event)?;
+    let records = event.value["Records"].as_array().cloned().unwrap_or_default();
     let mut acknowledged = Vec::new();
     if let Some(response) = &served.response {
         let failed = failures(response);
