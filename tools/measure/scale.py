@@ -27,12 +27,16 @@ TESTS = ROOT / "tests" / "stores"
 
 # DynamoDB, us-east-1, on demand, standard table class, November 2026: dollars per million units.
 WRITE_PRICE, READ_PRICE = 0.625, 0.125
+# Dollars per GB and month.
+STORAGE_PRICE = 0.25
 # ElastiCache Serverless for Valkey, us-east-1, November 2026: dollars per GB and hour, and per million ECPUs.
 MEMORY_PRICE, ECPU_PRICE = 0.084, 0.0023
 # RDS for PostgreSQL, us-east-1, Single-AZ, on demand, November 2026: dollars per vCPU and hour of db.m7g, and per GB and month of gp3.
 VCPU_PRICE, DISK_PRICE = 0.084, 0.115
-# The smallest db.m7g.
-LEAST_VCPUS = 2
+# The sizes of db.m7g.
+VCPUS = (2, 4, 8, 16, 32, 48, 64)
+# The GB of records that a shard of Redis is planned with.
+SHARD_GB = 75
 # Write units per second of a table, without an increase of the quota:
 # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/on-demand-capacity-mode-max-throughput.html
 TABLE_QUOTA = 40_000
@@ -127,8 +131,8 @@ def redis_time_of(batch):
 
 
 def ecpus(batch, kind):
-    """Returns the processing units of ElastiCache Serverless: one for the time of a simple read."""
-    return measured("redis", batch, kind) / measured("redis", batch, "read")
+    """Estimates the processing units of ElastiCache Serverless: one for the time of a simple read."""
+    return max(1, measured("redis", batch, kind) / json.loads(MEASURED.read_text())["redis"]["read"])
 
 
 def redis_gigabytes(rate):
@@ -141,8 +145,14 @@ def redis_dollars(rate):
     return redis_gigabytes(rate) * HOURS_PER_MONTH * MEMORY_PRICE + units * ECPU_PRICE
 
 
+def shards(rate, batch):
+    return max(math.ceil(rate * redis_time_of(batch) / LOAD), math.ceil(redis_gigabytes(rate) / SHARD_GB))
+
+
 def vcpus(rate):
-    return max(LEAST_VCPUS, math.ceil(rate * measured("postgres", BATCH, "new") / 1e6 / LOAD))
+    """Returns the vCPUs of the smallest instance, or the number that would be needed where no instance is large enough."""
+    needed = rate * measured("postgres", BATCH, "new") / 1e6 / LOAD
+    return next((count for count in VCPUS if count >= needed), math.ceil(needed))
 
 
 def postgres_gigabytes(rate):
@@ -182,18 +192,20 @@ def tables():
         for path in PATHS
     ]
     new = "new, ten in a batch"
+    stored = lambda rate: rate * RETENTION * record / 1e9
+    dynamodb_dollars = lambda rate: dollars(new, rate * SECONDS_PER_MONTH) + stored(rate) * STORAGE_PRICE
     dynamodb = [
         [
             f"{rate:,}", number(rate * units(new)[0]), number(rate * units(new)[1]),
             f"{rate * units(new)[1] / TABLE_QUOTA:.0%}" if rate * units(new)[1] >= TABLE_QUOTA / 100 else "under 1%",
-            number(rate * RETENTION * record / 1e9), f"${number(dollars(new, rate * SECONDS_PER_MONTH))}",
+            number(stored(rate)), f"${number(dynamodb_dollars(rate))}", per_million(dynamodb_dollars(rate), rate),
         ]
         for rate in RATES
     ]
     redis = [
         [
-            f"{rate:,}", f"{rate * redis_time_of(BATCH):.2g}", f"{math.ceil(rate * redis_time_of(BATCH) / LOAD):,}",
-            f"{math.ceil(rate * redis_time_of(100) / LOAD):,}", number(redis_gigabytes(rate)),
+            f"{rate:,}", f"{rate * redis_time_of(BATCH):.2g}", f"{rate * redis_time_of(100):.2g}", number(redis_gigabytes(rate)),
+            f"{shards(rate, BATCH):,}",
             f"${number(redis_dollars(rate))}", per_million(redis_dollars(rate), rate),
         ]
         for rate in RATES
@@ -227,14 +239,14 @@ def tables():
     return {
         "items": f"A completed record has {record} bytes, one in an order {ordered}, and the mark of an entity {mark}: one unit for each.",
         "paths": table(["operation", "requests", "write units", "read units", "per million", "counted by"], paths),
-        "dynamodb": table(["operations/s", "requests/s", "write units/s", "of a table's quota", "GB stored", "per month"], dynamodb),
+        "dynamodb": table(["operations/s", "requests/s", "write units/s", "of a table's quota", "GB stored", "per month", "per million"], dynamodb),
         "redis-time": source("redis") + table(
             ["in a pipeline", "new, µs", "duplicate, µs", "new operations/s of a thread", "a million new", "a million duplicates"], redis_times
         ),
         "redis-size": f"A record has {measured('redis', BATCH, 'bytes')} bytes of memory, with a result of 26 bytes. A million of them cost "
         f"{kept('redis')} a day.",
         "redis": table(
-            ["operations/s", "threads' time", "shards, batches of 10", "shards, batches of 100", "GB of memory", "per month", "per million"], redis
+            ["operations/s", "threads' time, batches of 10", "of 100", "GB of memory", "shards", "per month", "per million"], redis
         ),
         "postgres-time": source("postgres")
         + table(["in a batch", "new, µs", "duplicate, µs", "a million new", "a million duplicates"], postgres_times),
@@ -265,7 +277,7 @@ def picture():
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12" fill="#57606a">',
-        "<title>DynamoDB's cost per month by operations per second, and the limits of each store</title>",
+        "<title>The cost of DynamoDB's requests per month by operations per second, and the limits of each store</title>",
     ]
     for power in range(first, last + 1):
         parts.append(f'<path d="M{x(10**power):.0f} {top}V{bottom}" stroke="#d0d7de"/>')
@@ -287,7 +299,7 @@ def picture():
         parts.append(f'<path d="M{x(rate):.0f} {top}V{bottom}" stroke="#8250df" stroke-dasharray="4 3"/>')
         parts.append(text(x(rate) - 5, bottom - 12 - 16 * place, f"{words}, {number(rate)}/s", "end", ' fill="#8250df"'))
     parts.append(text((left + x(10**last)) / 2, bottom + 40, "new operations per second", "middle"))
-    parts.append(text(left, height - 12, "DynamoDB, per month, on demand"))
+    parts.append(text(left, height - 12, "requests of DynamoDB, per month, on demand"))
     return "\n".join([*parts, "</svg>\n"])
 
 

@@ -5,6 +5,7 @@ API. The ledger then shows the number and the order of each operation's executio
 """
 
 import contextlib
+import functools
 import json
 import subprocess
 import sys
@@ -18,8 +19,18 @@ from tools.lib import builds
 from tools.lib.common import say, wait_until
 
 
+@functools.cache
+def operators_tool():
+    return builds.programs("building the operator's tool", builds.ALL, ["lambda-once"]) / "lambda-once"
+
+
+def order(**simulate):
+    body = {"order_id": str(uuid.uuid4()), "customer_id": "customer-17", "amount_cents": 4990, "currency": "EUR"}
+    return {**body, "simulate": simulate} if simulate else body
+
+
 class Checks:
-    """The checks of each scenario, of which a table is printed at the end."""
+    """Counts the checks of each scenario, and prints a table."""
 
     def __init__(self):
         self.failed = 0
@@ -37,11 +48,13 @@ class Checks:
     @contextlib.contextmanager
     def section(self, scenario):
         started, made, failed = time.monotonic(), self.made, self.failed
-        yield
-        self.rows.append((scenario, self.made - made, self.failed - failed, round(time.monotonic() - started)))
+        try:
+            yield
+        finally:
+            self.rows.append((scenario, self.made - made, self.failed - failed, round(time.monotonic() - started)))
 
     def print_table(self):
-        width = max(len(row[0]) for row in self.rows)
+        width = max((len(row[0]) for row in self.rows), default=0)
         print(f"\n{'scenario':{width}}  checks  failed  seconds")
         for scenario, made, failed, seconds in self.rows:
             print(f"{scenario:{width}}  {made:6}  {failed:6}  {seconds:7}")
@@ -53,7 +66,9 @@ class Stack:
 
     # The maximum time until a queue is empty, in seconds.
     patience = 60
-    # Whether `kill` can end a function's processes, and `without_table` take its table away.
+    # The visibility timeout of the queues in the scenarios, in seconds.
+    visibility_s = 5
+    # Whether the stack supports `kill` and `without_table`.
     is_local = False
 
     def __init__(self, session, name, env, endpoint=None):
@@ -76,8 +91,7 @@ class Stack:
 
     def tool(self, *arguments):
         """Runs the operator's tool, and returns its output."""
-        program = builds.programs("building the operator's tool", builds.ALL, ["lambda-once"]) / "lambda-once"
-        ended = subprocess.run([program, *arguments], env=self.env, capture_output=True, text=True)
+        ended = subprocess.run([operators_tool(), *arguments], env=self.env, capture_output=True, text=True)
         # 5: there are findings.
         if ended.returncode not in (0, 5):
             sys.exit(f"lambda-once {arguments[0]} failed:\n{ended.stderr}")
@@ -87,7 +101,7 @@ class Stack:
         """Lets the functions behind queues simulate failures, unlike the template, and shortens the redelivery to seconds."""
         for part in ("Orders", "Payouts"):
             self.deploy_variables(part, {**self.variables(part), "ALLOW_SIMULATION": "1"})
-            self.set_visibility(part, 5)
+            self.set_visibility(part, self.visibility_s)
 
     def variables(self, part):
         name = self.outputs[f"{part}FunctionName"]
@@ -97,6 +111,15 @@ class Stack:
         name = self.outputs[f"{part}FunctionName"]
         self.functions.update_function_configuration(FunctionName=name, Environment={"Variables": variables})
         self.functions.get_waiter("function_updated_v2").wait(FunctionName=name)
+
+    @contextlib.contextmanager
+    def visibility(self, part, seconds):
+        """Sets the visibility timeout of a queue until the block ends."""
+        self.set_visibility(part, seconds)
+        try:
+            yield
+        finally:
+            self.set_visibility(part, self.visibility_s)
 
     def set_visibility(self, part, seconds):
         self.sqs.set_queue_attributes(
@@ -123,14 +146,21 @@ class Stack:
         rows = self.table(self.outputs["LedgerTableName"]).scan(ConsistentRead=True)["Items"]
         return sorted(rows, key=lambda row: row["at"])
 
-    def in_progress(self):
-        """Returns the number of operations that are in progress."""
+    def statuses(self):
+        """Returns the number of operations by their status."""
         records = self.table(self.outputs["IdempotencyTableName"]).scan(ConsistentRead=True)["Items"]
-        return sum(record.get("status") == "INPROGRESS" for record in records)
+        return Counter(record.get("status") for record in records)
 
-    def store_errors(self):
-        """Returns the sum of the metric StoreErrors."""
-        return sum(line.get("StoreErrors", 0) for line in self.metrics())
+    def in_progress(self):
+        """Returns the number of operations in progress."""
+        return self.statuses()["INPROGRESS"]
+
+    def completed(self):
+        """Returns the number of completed operations."""
+        return self.statuses()["COMPLETED"]
+
+    def sum_of(self, metric):
+        return sum(line.get(metric, 0) for line in self.metrics())
 
     def ledger(self):
         """Returns the number of executions per operation key."""
@@ -149,10 +179,9 @@ class Stack:
 
 def test_orders(stack, check):
     say("orders: two, of which one is sent twice and the other fails on its first delivery")
-    plain = {"order_id": str(uuid.uuid4()), "customer_id": "customer-17", "amount_cents": 4990, "currency": "EUR"}
-    failing = {**plain, "order_id": str(uuid.uuid4()), "simulate": {"outcome": "transient", "until_receive": 1}}
-    for order in (plain, failing, plain):
-        stack.send("OrdersQueueUrl", order)
+    plain, failing = order(), order(outcome="transient", until_receive=1)
+    for body in (plain, failing, plain):
+        stack.send("OrdersQueueUrl", body)
     wait_until(lambda: stack.messages("OrdersQueueUrl") == 0, stack.patience)
     ledger = stack.ledger()
     check.equal("executions of the order sent twice", ledger[plain["order_id"]], 1)

@@ -1,4 +1,4 @@
-"""Further scenarios on a deployed template.yaml: overlapping deliveries, killed functions, a store that is gone, and dead letters.
+"""Further scenarios on a deployed template.yaml: overlapping deliveries, killed functions, a missing table, and dead letters.
 
 They take minutes, because they wait for visibility timeouts and leases.
 """
@@ -10,15 +10,11 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from tools.lib.common import say, wait_until
+from tools.scenarios.deployed import order
 
-# How long a handler runs that something must happen to meanwhile.
+# The handler's delay, during which a scenario interferes.
 DELAY_MS = 4000
 REQUESTS = 8
-
-
-def order(**simulate):
-    body = {"order_id": str(uuid.uuid4()), "customer_id": "customer-17", "amount_cents": 4990, "currency": "EUR"}
-    return {**body, "simulate": simulate} if simulate else body
 
 
 def until_claimed(stack, claimed):
@@ -33,7 +29,7 @@ def until_empty(stack, part):
 
 @contextlib.contextmanager
 def changed(stack, part, **variables):
-    """Deploys a function with other variables, and then with its own again."""
+    """Deploys a function with changed variables, and restores them."""
     before = stack.variables(part)
     stack.deploy_variables(part, {**before, **variables})
     try:
@@ -44,57 +40,75 @@ def changed(stack, part, **variables):
 
 def test_overlapping_deliveries(stack, check):
     say("two deliveries at once: an order is sent again while the function runs it")
-    body, claimed = order(delay_ms=DELAY_MS), stack.in_progress()
+    body, claimed, refused = order(delay_ms=DELAY_MS), stack.in_progress(), stack.sum_of("InProgress")
     stack.send("OrdersQueueUrl", body)
     until_claimed(stack, claimed)
     stack.send("OrdersQueueUrl", body)
+    wait_until(lambda: stack.ledger()[body["order_id"]] > 0, stack.patience)
     check.equal("both messages are deleted", until_empty(stack, "Orders"), True)
+    check.equal("the second was refused while the first ran", stack.sum_of("InProgress") > refused, True)
     check.equal("executions of the order", stack.ledger()[body["order_id"]], 1)
     check.equal("messages in the dead-letter queue", stack.messages("OrdersDeadLettersUrl"), 0)
 
 
 def test_killed_function(stack, check):
-    say("kill -9: a function dies in mid-batch, after some of its orders")
+    say("kill -9: a function dies mid-batch, after three of its four orders")
+    slow, quick = order(delay_ms=DELAY_MS), [order() for _ in range(3)]
+    claimed, completed, replayed = stack.in_progress(), stack.completed(), stack.sum_of("Replayed")
     # Redeliveries while the dead function's lease lasts are receives, too.
-    stack.set_visibility("Orders", 15)
-    quick, slow = [order() for _ in range(3)], order(delay_ms=DELAY_MS)
-    claimed = stack.in_progress()
-    for body in (slow, *quick):
-        stack.send("OrdersQueueUrl", body)
-    until_claimed(stack, claimed)
-    done = lambda: sum(stack.ledger()[body["order_id"]] for body in quick)
-    wait_until(lambda: done() > 0, stack.patience, pause=0.1)
-    check.equal("processes killed", stack.kill("Orders") > 0, True)
-    check.equal("the order was not executed before", stack.ledger()[slow["order_id"]], 0)
-    check.equal("all messages are deleted", until_empty(stack, "Orders"), True)
+    with stack.visibility("Orders", 15):
+        stack.send_together("Orders", [slow, *quick])
+        three = lambda: stack.completed() == completed + 3 and stack.in_progress() == claimed + 1
+        check.equal("three orders are completed, and one is in progress", wait_until(three, stack.patience, pause=0.05), True)
+        check.equal("processes were killed", stack.kill("Orders") > 0, True)
+        check.equal("executions of the order in progress", stack.ledger()[slow["order_id"]], 0)
+        wait_until(lambda: stack.ledger()[slow["order_id"]] > 0, stack.patience * 2)
+        check.equal("all messages are deleted", until_empty(stack, "Orders"), True)
     ledger = stack.ledger()
     check.equal("executions of each order", [ledger[body["order_id"]] for body in (slow, *quick)], [1] * 4)
+    check.equal("orders replayed", stack.sum_of("Replayed") - replayed, 3)
     check.equal("messages in the dead-letter queue", stack.messages("OrdersDeadLettersUrl"), 0)
-    stack.set_visibility("Orders", 5)
 
 
 def test_failing_fifo_head(stack, check):
     say("FIFO: the first of a seller's payouts fails for good, and those behind it wait until it is dead-lettered")
-    payout = lambda **more: {"payout_id": str(uuid.uuid4()), "seller_id": seller, "amount_cents": 4990, "currency": "EUR", **more}
     seller = f"seller-{uuid.uuid4()}"
+
+    def payout(**more):
+        return {"payout_id": str(uuid.uuid4()), "seller_id": seller, "amount_cents": 4990, "currency": "EUR", **more}
+
+    def paid():
+        return [row["key"] for row in stack.rows() if row["party_id"] == seller]
+
+    early = []
+
+    def is_dead_lettered():
+        # Read before the queue, so that they were paid before the move.
+        found = paid()
+        if stack.messages("PayoutsDeadLettersUrl") == 0:
+            early.extend(found)
+            return False
+        return True
+
     head, behind = payout(simulate={"outcome": "transient"}), [payout(), payout()]
-    stack.set_visibility("Payouts", 2)
-    for body in (head, *behind):
-        stack.send("PayoutsQueueUrl", body, MessageGroupId=seller, MessageDeduplicationId=str(uuid.uuid4()))
-    check.equal("no message is left in the queue", until_empty(stack, "Payouts"), True)
-    paid = [row["key"] for row in stack.rows() if row["party_id"] == seller]
-    check.equal("only those behind it are paid, in order", paid, [body["payout_id"] for body in behind])
+    with stack.visibility("Payouts", 2):
+        for body in (head, *behind):
+            stack.send("PayoutsQueueUrl", body, MessageGroupId=seller, MessageDeduplicationId=str(uuid.uuid4()))
+        check.equal("the first is dead-lettered", wait_until(is_dead_lettered, stack.patience * 2), True)
+        check.equal("payouts before that", early, [])
+        wait_until(lambda: len(paid()) == 2, stack.patience)
+        check.equal("no message is left in the queue", until_empty(stack, "Payouts"), True)
+    check.equal("those behind it are paid in order", paid() == [body["payout_id"] for body in behind], True)
     check.equal("messages in the dead-letter queue", stack.messages("PayoutsDeadLettersUrl"), 1)
     stack.sqs.purge_queue(QueueUrl=stack.outputs["PayoutsDeadLettersUrl"])
-    stack.set_visibility("Payouts", 5)
 
 
 def test_concurrent_charges(stack, check):
     say("charges: the same request several times at once, and the same key with another amount")
     customer, key = f"customer-{uuid.uuid4()}", str(uuid.uuid4())
     headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-    charge = {"customer_id": customer, "amount_cents": 4990, "currency": "EUR"}
-    body = json.dumps({**charge, "simulate": {"delay_ms": 1000}}).encode()
+    charge = {"customer_id": customer, "amount_cents": 4990, "currency": "EUR", "simulate": {"delay_ms": 1000}}
+    body = json.dumps(charge).encode()
     send = lambda body: stack.request("POST", "/charges", body, headers)
     with changed(stack, "Charges", ALLOW_SIMULATION="1"):
         with ThreadPoolExecutor(REQUESTS) as pool:
@@ -124,11 +138,11 @@ def test_dead_store(stack, check):
     check.equal("the first charge", send(str(uuid.uuid4()))[0], 201)
     check.equal("the first order is executed", wait_until(lambda: stack.ledger()[first["order_id"]] == 1, stack.patience), True)
     until_empty(stack, "Orders")
-    errors, key = stack.store_errors(), str(uuid.uuid4())
+    errors, key = stack.sum_of("StoreErrors"), str(uuid.uuid4())
     executions = lambda: (stack.ledger()[body["order_id"]], sum(row["party_id"] == customer for row in stack.rows()) - 1)
     with stack.without_table():
         stack.send("OrdersQueueUrl", body)
-        seen = wait_until(lambda: stack.store_errors() > errors, stack.patience, pause=0.5)
+        seen = wait_until(lambda: stack.sum_of("StoreErrors") > errors, stack.patience, pause=0.5)
         check.equal("the metric StoreErrors shows it", seen, True)
         status, _, answer = send(key)
         check.equal("the second charge", (status, json.loads(answer).get("code")), (503, "unavailable"))
@@ -143,13 +157,11 @@ def test_dead_store(stack, check):
 def test_dead_letters(stack, check):
     say("poison: a version of the function cannot read an order; the next one can, and `lambda-once dlq redrive` brings it back")
     body = order(delay_ms=1)
-    stack.set_visibility("Orders", 1)
-    with changed(stack, "Orders", ALLOW_SIMULATION="0"):
+    with stack.visibility("Orders", 1), changed(stack, "Orders", ALLOW_SIMULATION="0"):
         stack.send("OrdersQueueUrl", body)
         moved = wait_until(lambda: stack.messages("OrdersDeadLettersUrl") == 1, stack.patience * 2)
         check.equal("the order is dead-lettered", moved, True)
         check.equal("executions before the fix", stack.ledger()[body["order_id"]], 0)
-    stack.set_visibility("Orders", 5)
     dlq = lambda *arguments: stack.tool("dlq", *arguments, "--function", stack.outputs["OrdersFunctionName"], "--selector", "/order_id")
     listed = [json.loads(line) for line in dlq("list", "--json").splitlines()]
     check.equal("states in `dlq list`", Counter(line["state"] for line in listed), {"absent": 1})
@@ -164,7 +176,7 @@ def test_all(stack, check):
     with check.section("two deliveries at once"):
         test_overlapping_deliveries(stack, check)
     if stack.is_local:
-        with check.section("kill -9 in mid-batch"):
+        with check.section("kill -9 mid-batch"):
             test_killed_function(stack, check)
         with check.section("dead store"):
             test_dead_store(stack, check)

@@ -135,9 +135,24 @@ class OnMiniStack(deployed.Stack):
                 TableName=name, KeySchema=table["KeySchema"], AttributeDefinitions=table["AttributeDefinitions"],
                 BillingMode="PAY_PER_REQUEST",
             )
+            client.update_time_to_live(
+                TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": "expiration"}
+            )
+
+    def send_together(self, part, bodies):
+        """Sends messages that the function gets in one batch, while its mapping is disabled."""
+        name = self.outputs[f"{part}FunctionName"]
+        mapping, = self.functions.list_event_source_mappings(FunctionName=name)["EventSourceMappings"]
+        enable = lambda enabled: self.functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=enabled)
+        enable(False)
+        try:
+            entries = [{"Id": str(place), "MessageBody": json.dumps(body)} for place, body in enumerate(bodies)]
+            self.sqs.send_message_batch(QueueUrl=self.outputs[f"{part}QueueUrl"], Entries=entries)
+        finally:
+            enable(True)
 
     def kill(self, part):
-        """Kills the processes of a function, and returns their number. MiniStack runs them, and no other program has its variables."""
+        """Kills the processes of a function, and returns their number. Only they have these variables."""
         killed, name = 0, self.outputs[f"{part}FunctionName"]
         variables = {f"AWS_LAMBDA_FUNCTION_NAME={name}", f"AWS_ENDPOINT_URL={self.endpoint}"}
         for process in Path("/proc").glob("[0-9]*"):
@@ -153,10 +168,21 @@ class OnMiniStack(deployed.Stack):
 
 
 def doctor(stack):
-    """Returns how often the operator's tool found what in the deployed stack, without notes."""
+    """Returns the number of findings of the operator's tool by code, without notes."""
     output = stack.tool("doctor", "--stack", STACK, "--p99", "2s", "--redrive-within", "10d", "--severity", "warning", "--json")
     lines = map(json.loads, output.splitlines())
     return Counter(line["code"] for line in lines if line["kind"] == "finding")
+
+
+def test(stack, check, options):
+    say("doctor: before and after the test shortens the visibility timeouts of both queues")
+    with check.section("doctor: the template as deployed"):
+        check.equal("misconfigurations of template.yaml", doctor(stack), {})
+    deployed.test_all(stack, check)
+    with check.section("doctor: shortened visibility timeouts"):
+        check.equal("misconfigurations", doctor(stack), {"visibility-timeout-short": 2, "lease-outlasts-receives": 2})
+    if "--all" in options:
+        deployed_faults.test_all(stack, check)
 
 
 def main():
@@ -192,15 +218,10 @@ def main():
                 sys.exit(f"MiniStack did not start; end of its log:\n{log.read_text()[-2000:]}")
             deploy(template, env)
             stack = OnMiniStack(endpoint, env, log)
-            say("doctor: before and after the test shortens the visibility timeouts of both queues")
-            with check.section("doctor: the template as deployed"):
-                check.equal("misconfigurations of template.yaml", doctor(stack), {})
-            deployed.test_all(stack, check)
-            with check.section("doctor: shortened visibility timeouts"):
-                check.equal("misconfigurations", doctor(stack), {"visibility-timeout-short": 2, "lease-outlasts-receives": 2})
-            if "--all" in options:
-                deployed_faults.test_all(stack, check)
-            check.print_table()
+            try:
+                test(stack, check, options)
+            finally:
+                check.print_table()
     seconds = round(time.monotonic() - started)
     if check.failed:
         sys.exit(f"e2e: {check.failed} checks failed after {seconds} s; the functions' logs are in {log}")

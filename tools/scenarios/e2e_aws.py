@@ -88,12 +88,10 @@ def test_permissions_of_orders(stack, check):
     actions = stack.allowed("Orders")
     check.equal("actions that the template allows the orders", len(actions), 7)
     # Longer than the wait for a denial, so that no order is dead-lettered meanwhile.
-    stack.sqs.set_queue_attributes(QueueUrl=stack.outputs["OrdersQueueUrl"], Attributes={"VisibilityTimeout": "45"})
+    stack.set_visibility("Orders", 45)
     for action in actions:
         say(f"orders without {action}")
-        order = {"customer_id": "customer-17", "amount_cents": 4990, "currency": "EUR"}
-        orders = [{**order, "order_id": str(uuid.uuid4())} for _ in range(11)]
-        orders[0]["simulate"] = {"outcome": "transient", "until_receive": 1}
+        orders = [deployed.order(outcome="transient", until_receive=1), *(deployed.order() for _ in range(10))]
         since_ms = int(time.time() * 1000)
         with stack.denying("Orders", action):
             for body in orders:
@@ -143,6 +141,16 @@ def write_status(region):
     say(f"README.md: {STATUS.search(text)[0]}")
 
 
+def environment(session, env):
+    """Returns variables by which a program gets the session's account and Region, whatever the profile is."""
+    credentials = session.get_credentials().get_frozen_credentials()
+    found = {name: value for name, value in env.items() if not name.startswith("AWS_")}
+    found |= {
+        "AWS_ACCESS_KEY_ID": credentials.access_key, "AWS_SECRET_ACCESS_KEY": credentials.secret_key, "AWS_REGION": session.region_name,
+    }
+    return {**found, "AWS_SESSION_TOKEN": credentials.token} if credentials.token else found
+
+
 def main():
     exit_on_signals()
     if not 2 <= len(sys.argv) <= 3:
@@ -166,15 +174,15 @@ def main():
     must(["sam", "build"], cwd=ROOT, env=env)
     try:
         must(["sam", "deploy", "--stack-name", name, "--no-confirm-changeset", *where], cwd=ROOT, env=env)
-        stack = OnAws(session, name, {**env, "AWS_PROFILE": profile, "AWS_REGION": session.region_name})
+        stack = OnAws(session, name, environment(session, env))
         deployed.test_all(stack, check)
         deployed_faults.test_all(stack, check)
         with check.section("orders without each permission"):
             test_permissions_of_orders(stack, check)
         with check.section("charges without each permission"):
             test_permissions_of_charges(stack, check)
-        check.print_table()
     finally:
+        check.print_table()
         must(["sam", "delete", "--stack-name", name, "--no-prompts", *where], cwd=ROOT, env=env)
     if check.failed:
         sys.exit(f"e2e on AWS: {check.failed} checks failed")

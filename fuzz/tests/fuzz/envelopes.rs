@@ -23,7 +23,7 @@ macro_rules! sample {
 fn unwrapped(bytes: &[u8], envelope: impl Envelope, files: &[&str]) -> Option<(Served, Vec<Value>, Taken)> {
     let event = mutated(&mut Input::new(bytes), files)?;
     let taken = Taken::default();
-    let served = served(&testing::engine().sqs(Key::message_id(), taken.handler()).envelope(envelope), &event)?;
+    let served = served(&testing::engine().sqs(Key::message_id(), taken.handler()).envelope(envelope), &event, &taken)?;
     let records = event.value["Records"].as_array().cloned().unwrap_or_default();
     let mut acknowledged = Vec::new();
     if let Some(response) = &served.response {

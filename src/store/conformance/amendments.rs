@@ -249,7 +249,7 @@ pub async fn a_redacted_record_still_guards_its_key(subject: &Subject) {
     subject.unchanged(claim.key, Some(&before), "O6: what was superseded stays so").await;
 }
 
-/// An amendment changes one record, also among others that are alike: with the same status and attempt, and no owner.
+/// An amendment changes no other record, even if that has the same status and attempt, or no owner either.
 // Tests O1.
 pub async fn an_amendment_changes_no_other_record(subject: &Subject) {
     let amendments = [

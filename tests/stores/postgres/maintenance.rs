@@ -297,3 +297,26 @@ async fn a_list_by_the_index_reads_only_operations_without_a_success() {
     let both = first.records.iter().chain(&second.records).map(|found| found.key).collect::<Vec<_>>();
     assert_eq!((both, second.next), (keys(&open), None));
 }
+
+/// The same table and index in another schema do not count.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_schema_gets_its_own_index() {
+    let connection = support::postgres::connection().await;
+    let admin = support::postgres::client(&connection).await;
+    let [indexed, plain] = ["indexed", "plain"].map(support::unique_name);
+    for schema in [&indexed, &plain] {
+        admin.batch_execute(&format!("CREATE SCHEMA \"{schema}\"")).await.unwrap();
+    }
+    let migrate = async |schema: &str, is_listed: bool| {
+        let config = support::postgres::config(connection.clone()).schema(schema).listing_index(is_listed);
+        config.build().unwrap().migrate().await.unwrap();
+    };
+    migrate(&indexed, true).await;
+    migrate(&plain, false).await;
+    migrate(&plain, true).await;
+    let indexes = "SELECT count(*) FROM pg_indexes WHERE schemaname = $1 AND indexname = 'once_records_open'";
+    for schema in [&indexed, &plain] {
+        assert_eq!(admin.query_one(indexes, &[schema]).await.unwrap().get::<_, i64>(0), 1, "{schema}");
+        admin.batch_execute(&format!("DROP SCHEMA \"{schema}\" CASCADE")).await.unwrap();
+    }
+}

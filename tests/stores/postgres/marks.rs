@@ -71,7 +71,7 @@ async fn an_entity_has_one_row_and_operations_without_an_order_none() {
     assert_eq!((row.get::<_, Option<&[u8]>>(1), row.get::<_, i32>(2)), (None, 0));
 }
 
-/// The columns of a newer version stay, and so does the version.
+/// A resolution keeps the version.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resolved_mark_has_no_holder_and_keeps_its_version() {
     let marks = Marks::new().await;

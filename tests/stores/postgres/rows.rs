@@ -161,6 +161,38 @@ async fn scopes_share_a_table_and_no_records() {
     assert!(matches!(claim_one(&ours, &older).await.unwrap(), Claimed::Refused(Refusal::Superseded { .. })));
 }
 
+/// A matching record in another scope does not permit a change.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_another_scope_permits_no_change() {
+    let clock = support::future_clock();
+    let table = support::unique_name("scopes");
+    let connection = support::postgres::connection().await;
+    let store = |scope: &str| {
+        let config = support::postgres::config(connection.clone()).table(&table).scope(scope);
+        config.build().unwrap().with_clock(clock.clone())
+    };
+    let [ours, theirs] = ["ours", "theirs"].map(store);
+    ours.migrate().await.unwrap();
+    let claim = claim();
+    let holder = rival(&claim);
+    granted(&theirs, &claim).await;
+    granted(&ours, &holder).await;
+    for settlement in [complete("1"), RENEW, HAND_BACK, RELEASE] {
+        let name = settlement.as_str();
+        let settled = settle_one(&ours, &claim, settlement).await.unwrap();
+        let is_refused = matches!(settled, Settled::LeaseLost { .. } | Settled::Done { found: Some(_) });
+        assert!(is_refused, "{name}: {settled:?}");
+    }
+    clock.advance(LAPSE);
+    let record = read_one(&theirs, &claim).await.unwrap();
+    for amendment in [Amendment::Release, Amendment::Forget { completed: false }] {
+        let request = AmendRequest { skew_margin: MARGIN, ..AmendRequest::new(claim.key, &record, amendment) };
+        let amended = ours.amend(&[request]).await.remove(0).unwrap();
+        assert!(matches!(amended, Amended::Unchanged { .. }), "{amended:?}");
+    }
+    assert_eq!(read_one(&ours, &claim).await.unwrap().owner, Some(holder.owner));
+}
+
 /// The marks of one entity in the orders of two scopes.
 #[tokio::test(flavor = "multi_thread")]
 async fn scopes_share_a_table_and_no_marks() {

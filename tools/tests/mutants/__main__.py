@@ -40,17 +40,19 @@ class Results:
 
     def __init__(self, language):
         self.path = FOLDER / f"{language}.json"
-        self.known = json.loads(self.path.read_text()) if self.path.is_file() else {}
+        self.known = self.stored()
+
+    def stored(self):
+        return json.loads(self.path.read_text()) if self.path.is_file() else {}
 
     def add(self, key, detected):
-        self.known[key] = detected
         # Other parts may run at the same time.
-        with open(self.path, "a+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            self.known |= json.loads(file.read() or "{}") | {key: detected}
-            file.truncate(0)
-            file.write(json.dumps(self.known, indent=0, sort_keys=True))
+        with open(self.path.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.known = {**self.stored(), key: detected}
+            new = self.path.with_suffix(".new")
+            new.write_text(json.dumps(self.known, indent=0, sort_keys=True))
+            new.replace(self.path)
 
 
 @contextlib.contextmanager
@@ -94,8 +96,11 @@ def detects(program, groups):
     """Returns the test that detects the mutant, or None. A test that fails only once detects nothing."""
     for tests in groups:
         while failed := program.first_failure(tests):
-            if failed not in tests or program.first_failure([failed]):
-                return failed
+            # A program that hangs or dies has no failed test, so all of them run again.
+            if again := program.first_failure([failed] if failed in tests else tests):
+                return failed if failed in tests else again
+            if failed not in tests:
+                break
             tests = [test for test in tests if test != failed]
     return None
 
@@ -116,7 +121,7 @@ def main():
         sys.exit(__doc__)
     exit_on_signals()
     with subject_of(language) as subject:
-        program = Program(built(), f"{language}-{part}")
+        program = Program(built(), f"{language}-{part}-of-{parts}")
         subject.prepare(program)
         groups = stages(program, STORES[language])
         subject.is_recording = True

@@ -18,6 +18,7 @@ EQUAL = "equal sequences are equal texts"
 SPELLING = "the client reads both forms of the answer, one of which is quicker to parse"
 ANY_VALUE = "only the presence of the field counts"
 ANY_NUMBER = "the client takes every number as applied"
+FORGOTTEN = "a row that is forgotten is deleted, not updated"
 FILTERED = "the client filters the rows again"
 HINT = "a hint to the planner, which changes no result"
 
@@ -67,12 +68,22 @@ SURVIVORS = [
     Survivor("claim.sql", "AND r.lease_until < (SELECT greatest(now - $6::bigint, 0) FROM clock)", "0", "1", SINCE_1970),
     Survivor("hold_mark.sql", "VALUES ($1::text, $2::bytea, 0)", "0", "1", "either time is long over"),
     Survivor("hold_mark.sql", "ON CONFLICT (scope, entity) DO UPDATE SET expiration = m.expiration WHERE false", "false", "true",
-             "the row is written as it is, and is locked in any case"),
+             "the row is locked in any case, and written as it is"),
+    Survivor("claim.sql", "WITH clock AS MATERIALIZED (", "MATERIALIZED", "", HINT),
+    Survivor("list.sql", "WITH page AS MATERIALIZED (", "MATERIALIZED", "", HINT),
+    Survivor("list_open.sql", "WITH page AS MATERIALIZED (", "MATERIALIZED", "", HINT),
     *(Survivor("list_open.sql", "LEFT JOIN page ON status = $5::smallint AND ($6::text IS NULL OR operation = $6::text)", old, new, FILTERED)
       for old, new in (("AND", "OR"), ("AND ($6::text IS NULL OR operation = $6::text)", ""))),
     Survivor("locked.sql", "WITH free AS MATERIALIZED (", "MATERIALIZED", "", HINT),
-    Survivor("locked.sql", "SELECT key_hash FROM once_records WHERE scope = $1::text AND key_hash = ANY ($2::bytea[]) FOR UPDATE SKIP LOCKED",
-             "scope = $1::text", "true", "a locked key is then claimed once more, until the lock timeout"),
+    *(Survivor("amend.sql", line, old, new, FORGOTTEN)
+      for line in ("status = CASE WHEN what < 3 THEN what ELSE r.status END,",
+                   "expiration = CASE WHEN what < 3 THEN (now + retention + 999) / 1000 ELSE r.expiration END,",
+                   "settled_at = CASE WHEN what < 3 THEN now ELSE r.settled_at END,")
+      for old, new in (("<", "<="), ("3", "4"))),
+    *(Survivor("amend.sql", "encoding = CASE WHEN what < 3 THEN held.encoding WHEN what = 4 AND r.encoding IS DISTINCT FROM 3 THEN 2 ELSE r.encoding END",
+               old, new, FORGOTTEN) for old, new in (("<", "<="), ("3", "4"))),
+    Survivor("amend.sql", "WHERE r.scope = $1::text AND r.key_hash = k AND what <> 3", "AND what <> 3", "", FORGOTTEN),
+    Survivor("amend.sql", "owner = CASE WHEN what > 3 THEN r.owner END,", ">", ">=", FORGOTTEN),
     Survivor("is_migrated.sql", "SELECT 1", "1", "2", "only the presence of the row counts"),
 ]
 
