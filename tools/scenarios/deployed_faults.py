@@ -13,7 +13,7 @@ from tools.lib.common import say, wait_until
 from tools.scenarios.deployed import order
 
 # The handler's delay, during which a scenario interferes.
-DELAY_MS = 4000
+DELAY_MS = 10_000
 REQUESTS = 8
 
 

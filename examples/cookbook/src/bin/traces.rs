@@ -71,6 +71,8 @@ mod tests {
 
         let (provider, subscriber) = telemetry(SpanExporter::builder().with_http().with_endpoint(endpoint).build()?);
         let _guard = tracing::subscriber::set_default(subscriber);
+        // It may have been using it for the first time during the first delivery, too.
+        tracing::callsite::rebuild_interest_cache();
         deliver().await;
         provider.force_flush()?;
 
