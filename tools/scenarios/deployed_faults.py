@@ -91,9 +91,14 @@ def test_failing_fifo_head(stack, check):
         return True
 
     head, behind = payout(simulate={"outcome": "transient"}), [payout(), payout()]
+    send = lambda body: stack.send("PayoutsQueueUrl", body, MessageGroupId=seller, MessageDeduplicationId=str(uuid.uuid4()))
+    failed = stack.sum_of("FailedTransient")
     with stack.visibility("Payouts", 2):
-        for body in (head, *behind):
-            stack.send("PayoutsQueueUrl", body, MessageGroupId=seller, MessageDeduplicationId=str(uuid.uuid4()))
+        send(head)
+        # Messages that are received as often as the first would be dead-lettered with it.
+        wait_until(lambda: stack.sum_of("FailedTransient") > failed, stack.patience)
+        for body in behind:
+            send(body)
         check.equal("the first is dead-lettered", wait_until(is_dead_lettered, stack.patience * 2), True)
         check.equal("payouts before that", early, [])
         wait_until(lambda: len(paid()) == 2, stack.patience)
