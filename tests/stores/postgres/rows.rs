@@ -1,6 +1,7 @@
 //! Rows that this version did not write.
 
 use lambda_once::{
+    clock::ManualClock,
     order::Entity,
     record::{Status, StoredResult},
     store::{
@@ -98,18 +99,23 @@ async fn scopes_share_nothing_but_the_table() {
     assert_eq!(read_one(&other, &claim).await.unwrap().status, Status::InProgress);
 }
 
-/// The stores of two scopes on one table, with a claim of the same key and owner in each.
-#[tokio::test(flavor = "multi_thread")]
-async fn scopes_share_a_table_and_no_records() {
+/// Returns the stores of two scopes on one table, and their clock.
+async fn two_scopes() -> (ManualClock, [PostgresStore; 2]) {
     let clock = support::future_clock();
     let table = support::unique_name("scopes");
     let connection = support::postgres::connection().await;
-    let store = |scope: &str| {
+    let stores = ["ours", "theirs"].map(|scope| {
         let config = support::postgres::config(connection.clone()).table(&table).scope(scope);
         config.build().unwrap().with_clock(clock.clone())
-    };
-    let [ours, theirs] = ["ours", "theirs"].map(store);
-    ours.migrate().await.unwrap();
+    });
+    stores[0].migrate().await.unwrap();
+    (clock, stores)
+}
+
+/// The stores of two scopes on one table, with a claim of the same key and owner in each.
+#[tokio::test(flavor = "multi_thread")]
+async fn scopes_share_a_table_and_no_records() {
+    let (clock, [ours, theirs]) = two_scopes().await;
     for settlement in [complete("1"), Settlement::fail(json("1"), RETENTION), RENEW, RELEASE] {
         let claim = claim();
         for store in [&ours, &theirs] {
@@ -164,15 +170,7 @@ async fn scopes_share_a_table_and_no_records() {
 /// A matching record in another scope does not permit a change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_of_another_scope_permits_no_change() {
-    let clock = support::future_clock();
-    let table = support::unique_name("scopes");
-    let connection = support::postgres::connection().await;
-    let store = |scope: &str| {
-        let config = support::postgres::config(connection.clone()).table(&table).scope(scope);
-        config.build().unwrap().with_clock(clock.clone())
-    };
-    let [ours, theirs] = ["ours", "theirs"].map(store);
-    ours.migrate().await.unwrap();
+    let (clock, [ours, theirs]) = two_scopes().await;
     let claim = claim();
     let holder = rival(&claim);
     granted(&theirs, &claim).await;
@@ -196,15 +194,7 @@ async fn a_record_of_another_scope_permits_no_change() {
 /// The marks of one entity in the orders of two scopes.
 #[tokio::test(flavor = "multi_thread")]
 async fn scopes_share_a_table_and_no_marks() {
-    let clock = support::future_clock();
-    let table = support::unique_name("scopes");
-    let connection = support::postgres::connection().await;
-    let store = |scope: &str| {
-        let config = support::postgres::config(connection.clone()).table(&table).scope(scope);
-        config.build().unwrap().with_clock(clock.clone())
-    };
-    let [ours, theirs] = ["ours", "theirs"].map(store);
-    ours.migrate().await.unwrap();
+    let (clock, [ours, theirs]) = two_scopes().await;
     let entity = entity();
     let [settled, lost, next] = [1, 2, 3].map(|sequence| ordered(&entity, sequence));
     let of_mark = [Entity::of(&lost.key)];
