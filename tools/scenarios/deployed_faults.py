@@ -111,49 +111,43 @@ def test_failing_fifo_head(stack, check):
 def test_concurrent_charges(stack, check):
     say("charges: the same request several times at once, and the same key with another amount")
     customer, key = f"customer-{uuid.uuid4()}", str(uuid.uuid4())
-    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-    charge = {"customer_id": customer, "amount_cents": 4990, "currency": "EUR", "simulate": {"delay_ms": 1000}}
-    body = json.dumps(charge).encode()
-    send = lambda body: stack.request("POST", "/charges", body, headers)
+    send = lambda **more: stack.charge(customer, key, simulate={"delay_ms": 1000}, **more)
     with changed(stack, "Charges", ALLOW_SIMULATION="1"):
         with ThreadPoolExecutor(REQUESTS) as pool:
-            found = list(pool.map(send, [body] * REQUESTS))
+            found = [sent.result() for sent in [pool.submit(send) for _ in range(REQUESTS)]]
         made = [answer for answer in found if answer[0] == 201]
         refused = [answer for answer in found if answer[0] == 409]
         check.equal("each request is answered with the charge or a conflict", len(made) + len(refused), REQUESTS)
         check.equal("requests in conflict", len(refused) > 0, True)
         check.equal("responses that are no replay",
                     sum(answer[1].get("Idempotency-Replayed") != "true" for answer in made), 1)
-        late = send(body)
+        late = send()
         check.equal("a later retry is a replay", (late[0], late[1].get("Idempotency-Replayed")), (201, "true"))
         check.equal("all responses are equal", {answer[2] for answer in made} == {late[2]}, True)
-        other = send(json.dumps({**charge, "amount_cents": 1}).encode())
+        other = send(amount_cents=1)
         check.equal("another amount with the key", (other[0], json.loads(other[2]).get("code")), (422, "key_reused"))
-    check.equal("executions of the charge", sum(row["party_id"] == customer for row in stack.rows()), 1)
+    check.equal("executions of the charge", stack.charges_of(customer), 1)
 
 
 def test_dead_store(stack, check):
     say("a dead store: its table disappears under running functions, which run nothing until it is back")
     first, body, customer = order(), order(), f"customer-{uuid.uuid4()}"
-    charge = json.dumps({"customer_id": customer, "amount_cents": 4990, "currency": "EUR"}).encode()
-    headers = lambda key: {"Content-Type": "application/json", "Idempotency-Key": key}
-    send = lambda key: stack.request("POST", "/charges", charge, headers(key))
     # A function that starts without its table fails at once, so these start now.
     stack.send("OrdersQueueUrl", first)
-    check.equal("the first charge", send(str(uuid.uuid4()))[0], 201)
+    check.equal("the first charge", stack.charge(customer, str(uuid.uuid4()))[0], 201)
     check.equal("the first order is executed", wait_until(lambda: stack.ledger()[first["order_id"]] == 1, stack.patience), True)
     until_empty(stack, "Orders")
     errors, key = stack.sum_of("StoreErrors"), str(uuid.uuid4())
-    executions = lambda: (stack.ledger()[body["order_id"]], sum(row["party_id"] == customer for row in stack.rows()) - 1)
+    executions = lambda: (stack.ledger()[body["order_id"]], stack.charges_of(customer) - 1)
     with stack.without_table():
         stack.send("OrdersQueueUrl", body)
         seen = wait_until(lambda: stack.sum_of("StoreErrors") > errors, stack.patience, pause=0.5)
         check.equal("the metric StoreErrors shows it", seen, True)
-        status, _, answer = send(key)
+        status, _, answer = stack.charge(customer, key)
         check.equal("the second charge", (status, json.loads(answer).get("code")), (503, "unavailable"))
         check.equal("executions without the table", executions(), (0, 0))
         check.equal("messages in the queue", stack.messages("OrdersQueueUrl"), 1)
-    check.equal("the retried charge", send(key)[0], 201)
+    check.equal("the retried charge", stack.charge(customer, key)[0], 201)
     check.equal("the message is deleted", until_empty(stack, "Orders"), True)
     check.equal("executions", executions(), (1, 1))
     check.equal("messages in the dead-letter queue", stack.messages("OrdersDeadLettersUrl"), 0)

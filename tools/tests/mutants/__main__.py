@@ -98,9 +98,7 @@ def detects(program, groups):
         while failed := program.first_failure(tests):
             # A program that hangs or dies has no failed test, so all of them run again.
             if again := program.first_failure([failed] if failed in tests else tests):
-                return failed if failed in tests else again
-            if failed not in tests:
-                break
+                return again
             tests = [test for test in tests if test != failed]
     return None
 

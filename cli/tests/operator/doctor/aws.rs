@@ -245,7 +245,7 @@ impl Deployment {
         mapping.event_source_arn(format!("arn:aws:sqs:us-east-1:000000000000:{name}")).send().await.unwrap();
     }
 
-    /// Lists the dead letters of this function.
+    /// Runs `dlq list` for a function.
     async fn list(&self, function: &str) -> crate::support::Ended {
         let mut command = self.command();
         command.args(["dlq", "list", "--function", function]);
