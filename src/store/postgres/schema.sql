@@ -19,6 +19,6 @@ CREATE TABLE IF NOT EXISTS once_records (
   released     bigint,             -- the attempt that an operator has released
   -- Days since 1970. An index on expiration itself would keep every settle from being a HOT update.
   purge_day    integer  GENERATED ALWAYS AS ((expiration / 86400)::integer) STORED,
-  PRIMARY KEY (scope, key_hash)
+  PRIMARY KEY (key_hash, scope)
 ) WITH (fillfactor = 70);
 CREATE INDEX IF NOT EXISTS once_records_purge ON once_records (purge_day);

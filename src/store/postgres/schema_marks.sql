@@ -11,6 +11,6 @@ CREATE TABLE IF NOT EXISTS once_marks (
   expiration      bigint   NOT NULL,  -- s since 1970
   v               integer  NOT NULL DEFAULT 1,
   purge_day       integer  GENERATED ALWAYS AS ((expiration / 86400)::integer) STORED,
-  PRIMARY KEY (scope, entity)
+  PRIMARY KEY (entity, scope)
 ) WITH (fillfactor = 70);
 CREATE INDEX IF NOT EXISTS once_marks_purge ON once_marks (purge_day);

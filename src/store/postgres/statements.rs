@@ -240,7 +240,7 @@ mod tests {
         );
         assert!(
             open.schema.starts_with(
-                "CREATE INDEX IF NOT EXISTS \"say \"\"once\"\"_open\" ON \"a.b\".\"say \"\"once\"\"\" (scope, claimed_at, key_hash)"
+                "CREATE INDEX IF NOT EXISTS \"say \"\"once\"\"_open\" ON \"a.b\".\"say \"\"once\"\"\" (claimed_at, key_hash, scope)"
             ),
             "{}",
             open.schema

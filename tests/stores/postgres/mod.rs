@@ -9,6 +9,7 @@ mod maintenance;
 mod marks;
 mod orders;
 mod outages;
+mod plans;
 mod proxy;
 mod rows;
 mod sessions;

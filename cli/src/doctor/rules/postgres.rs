@@ -149,7 +149,7 @@ fn check_table(postgres: &Postgres, table: &PostgresTable, report: &mut Report) 
             Error,
             "postgres-key-missing",
             resource,
-            "There is no primary key as in docs/postgresql.md: claims are refused.",
+            "There is no primary key as in docs/postgresql.md: claims are refused, or read a whole scope.",
             "a table with the primary key of docs/postgresql.md",
         );
     }

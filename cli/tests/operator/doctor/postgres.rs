@@ -101,7 +101,7 @@ async fn each_fault_of_postgres_is_found() {
         ),
         (
             "ALTER TABLE SCHEMA.once_records DROP CONSTRAINT once_records_pkey",
-            "ALTER TABLE SCHEMA.once_records ADD PRIMARY KEY (scope, key_hash)",
+            "ALTER TABLE SCHEMA.once_records ADD PRIMARY KEY (key_hash, scope)",
             "postgres-key-missing",
         ),
         (

@@ -17,8 +17,8 @@ const SETTINGS: [&str; 4] =
     ["lock_timeout", "client_connection_check_interval", "synchronous_commit", "default_transaction_isolation"];
 
 /// The columns of a table's key.
-const RECORDS_KEY: [&str; 2] = ["scope", "key_hash"];
-const MARKS_KEY: [&str; 2] = ["scope", "entity"];
+const RECORDS_KEY: [&str; 2] = ["key_hash", "scope"];
+const MARKS_KEY: [&str; 2] = ["entity", "scope"];
 
 /// Describes the server at a URL, and the two tables that these statements of the library create.
 ///
