@@ -49,7 +49,7 @@ export PYTHON STORE DETAILS BUILT
 export SAM_CLI_TELEMETRY = 0
 
 .PHONY: help require demo watch build test test-all test-servers stress fuzz sim chaos plants mutants model model-deep nightly powertools clients concurrent browser e2e e2e-aws
-.PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories durable tutorial book bench instructions scale sizes clean
+.PHONY: lint lint-rust lint-features lint-rest minimum-rust advisories durable tutorial doc book bench instructions scale sizes clean
 
 help: ## Lists the targets
 	@echo 'For users:'
@@ -127,8 +127,7 @@ lint-features: require
 	$(PYTHON) -m tools.checks.messages
 
 # Without "advisories", because their database is not in a package registry.
-lint-rest: require
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps
+lint-rest: require doc
 	$(PYTHON) -m tools.checks.surface
 	$(PYTHON) -m tools.setup.with_tools cargo-deny -- cargo deny --workspace check bans licenses sources
 	$(PYTHON) -m tools.setup.with_tools sam -- sam validate --lint --region us-east-1
@@ -178,6 +177,11 @@ durable: require ## An operation inside a step of the AWS durable execution SDK,
 
 tutorial: require ## Executes the commands of docs/getting-started.md
 	@$(PYTHON) -m tools.scenarios.tutorial
+
+# As on docs.rs, which shows the features of each item.
+doc: require ## For users: Builds the documentation of the API in target/doc
+	RUSTDOC="$(CURDIR)/tools/checks/rustdoc-unstable.sh" RUSTDOCFLAGS="--cfg docsrs -D warnings" \
+		cargo doc --workspace --all-features --no-deps
 
 book: require ## Builds the pages in docs/ as a book in target/book, and checks its links
 	@$(PYTHON) -m tools.setup.with_tools mdbook -- $(PYTHON) -m tools.checks.book build
