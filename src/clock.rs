@@ -1,5 +1,13 @@
 //! Clocks, timestamps and deadlines. This is the only module that reads the time.
 //!
+//! ```
+//! use std::time::Duration;
+//! use lambda_once::clock::{Clock, Deadline, SystemClock};
+//!
+//! let end = SystemClock.now().after(Duration::from_secs(30));
+//! let deadline = Deadline::at(end.before(Duration::from_secs(2))); // two seconds for what comes after
+//! ```
+//!
 //! All times are UTC integers: milliseconds for leases, seconds for the expiration of a record. A clock is read at each
 //! use and never kept across an `await`, because the execution environment may be frozen there.
 

@@ -1,5 +1,18 @@
 //! The order of operations on one entity, by their sequences and the entity's mark in the store.
 //!
+//! ```
+//! use lambda_once::{Failure, Idempotency, MemoryStore, Outcome};
+//!
+//! ##[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+//! let once = Idempotency::new(MemoryStore::new());
+//! let write = |version: u64| once.operation("copy", &format!("order 7, version {version}")).ordered_by("order 7", version);
+//! let newer = write(2).run(|| async { Ok::<_, Failure>(()) }).await?;
+//! assert!(matches!(newer, Outcome::Executed(())));
+//! let older = write(1).run(|| async { Ok::<_, Failure>(()) }).await?;
+//! assert!(matches!(older, Outcome::Superseded { .. }));
+//! # Ok(()) }
+//! ```
+//!
 //! Ordering operations requires the feature `order`. The types exist without it, for stores.
 //!
 //! An operation that is [ordered](crate::Operation::ordered_by) has a [`Sequence`] within its entity. The store keeps

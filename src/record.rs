@@ -1,4 +1,18 @@
 //! The stored state of a key, and its types.
+//!
+//! ```
+//! use lambda_once::{Failure, Idempotency, MemoryStore, Store, record::Status, store::ResultData};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+//! let store = MemoryStore::new();
+//! let once = Idempotency::new(store.clone());
+//! let _ = once.operation("charge", "order 7").run(|| async { Ok::<_, Failure>(1_u64) }).await?;
+//!
+//! let key = once.key_hash("charge", "order 7")?;
+//! let record = store.read(&[key], ResultData::Include).await.remove(0)?.expect("it was recorded");
+//! assert_eq!((record.status, record.attempt), (Status::Completed, 1));
+//! # Ok(()) }
+//! ```
 
 use std::{fmt, sync::Arc};
 
@@ -42,6 +56,7 @@ pub struct KeyHash([u8; 32]);
 
 /// The token that fences a record: 128 random bits, newly drawn for every claim.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(alias("fencing token"))]
 pub struct Owner([u8; 16]);
 
 macro_rules! hexadecimal {

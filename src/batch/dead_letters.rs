@@ -30,6 +30,7 @@ use crate::{
 ///     }
 /// }
 /// ```
+#[doc(alias("DLQ", "dead-letter queue"))]
 pub trait DeadLetters: Debug + Send + Sync + 'static {
     /// Dead-letters a record, which is acknowledged if this succeeds. If it fails, or takes until half of the reserve
     /// is used up, the record is reported as failed. It is not lost, but may be dead-lettered twice. This is not called

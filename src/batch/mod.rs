@@ -1,5 +1,22 @@
 //! Makes every record of a queue's or stream's batch a separate idempotent operation.
 //!
+//! ```no_run
+//! use lambda_once::{Failure, Key, batch::{FullBatchFailure, PermanentFailures}, testing};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Order { order_id: String }
+//!
+//! async fn book(order: Order) -> Result<(), Failure> {
+//!     Ok(())
+//! }
+//!
+//! let once = testing::engine(); // in a function: `Idempotency::new(DynamoDbStore::from_env().await?)`
+//! let service = once
+//!     .sqs(Key::pointer("/order_id"), book)
+//!     .permanent_failures(PermanentFailures::Report) // the queue's dead-letter queue gets them after its `maxReceiveCount`
+//!     .on_full_batch_failure(FullBatchFailure::StoreError); // counted by the alarm on `Errors`
+//! ```
+//!
 //! [`Idempotency::sqs`](crate::Idempotency::sqs) and its siblings turn a handler of one record into a service for
 //! [`lambda_runtime::run`]. Each record gets its own verdict, and the response lists the records to deliver again, by
 //! ids for SQS, by a checkpoint for [Kinesis](kinesis) and [DynamoDB streams](dynamodb), by offsets for [Kafka](kafka).

@@ -8,6 +8,7 @@ use crate::error::{BoxError, Error};
 /// The failures that a response can report for the records of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(alias("partial batch response", "ReportBatchItemFailures", "batchItemFailures"))]
 pub enum FailureReporting {
     /// Each failed record (SQS), or the first one of each lane (Kafka).
     EachRecord,

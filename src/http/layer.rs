@@ -53,6 +53,7 @@ use crate::{
 /// | retention | the engine's if it is set there, else 24 hours |
 #[derive(Clone)]
 #[must_use]
+#[doc(alias("Idempotency-Key", "middleware"))]
 pub struct IdempotencyKeyLayer {
     pub(super) settings: LayerSettings,
 }

@@ -18,6 +18,7 @@ use crate::{
 
 /// The right to run an operation. Handlers can take it as an argument.
 #[derive(Clone)]
+#[doc(alias("lock"))]
 pub struct Claim {
     /// All claims that were granted by one call. Batches move claims often, so their contents stay in one place.
     granted: Arc<Vec<Granted>>,

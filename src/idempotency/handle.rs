@@ -63,6 +63,7 @@ use crate::{error::Error, store::Store};
 /// # async fn charge_card() -> Result<u32, Failure> { Ok(1) }
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias("deduplication", "deduplicate", "exactly-once"))]
 pub struct Idempotency {
     pub(crate) engine: Engine,
 }

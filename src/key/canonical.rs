@@ -1,5 +1,13 @@
 //! Canonical JSON: the same text for all spellings of a value.
 //!
+//! ```
+//! use lambda_once::key::canonical::canonical;
+//!
+//! let spelled = canonical(br#"{ "id" : "\u0041", "cents" : 1.50 }"#);
+//! assert_eq!(spelled.as_deref(), Ok(&br#"{"cents":1.50,"id":"A"}"#[..]));
+//! assert!(canonical(br#"{"id": 1, "id": 2}"#).is_err());
+//! ```
+//!
 //! Members are sorted by name, white space is removed, and strings are written with the fewest escapes. Numbers keep
 //! their digits, so that different numbers never share a form, however large they are. RFC 8785 would merge integers
 //! beyond 2^53, and with them different orders. For the same reason `1` and `1.0` differ. A member that occurs twice is

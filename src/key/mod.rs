@@ -1,5 +1,13 @@
 //! Selects keys from deliveries, and hashes them.
 //!
+//! ```
+//! use lambda_once::Key;
+//!
+//! let order = Key::pointer("/detail/order_id");                    // a member of a JSON payload
+//! let message = Key::message_id();                                 // the id that the event source gave it
+//! let of_tenant = Key::composite([Key::header("tenant"), order]);  // both together
+//! ```
+//!
 //! A `Key` selects the part of a delivery that identifies the operation. The selected value is converted to canonical
 //! form ([`canonical`]) and hashed together with its scope, so that no store and no log ever contains the plain key.
 //!

@@ -1,5 +1,26 @@
 //! Amendments, with which an operator changes records that no claim will change any more, and ends doubt in the order
 //! of an entity.
+//!
+//! ```
+//! use std::time::Duration;
+//! use lambda_once::{
+//!     MemoryStore,
+//!     store::{amend::{Amend, AmendRequest, Amendment}, listing::{List, ListRequest, ListedState}},
+//! };
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+//! // Lets the next delivery run each operation whose worker has died, after their effects were looked up.
+//! let store = MemoryStore::new();
+//! let lapsed = store.list(&ListRequest::new(ListedState::Lapsed)).await?;
+//! let release = |found: &lambda_once::store::listing::ListedRecord| {
+//!     let request = AmendRequest::new(found.key, &found.record, Amendment::Release);
+//!     AmendRequest { skew_margin: Duration::from_secs(1), ..request }
+//! };
+//! for answer in store.amend(&lapsed.records.iter().map(release).collect::<Vec<_>>()).await {
+//!     println!("{:?}", answer?);
+//! }
+//! # Ok(()) }
+//! ```
 
 use std::{future::ready, sync::Arc, time::Duration};
 

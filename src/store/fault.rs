@@ -1,4 +1,16 @@
 //! Injects faults into a store.
+//!
+//! ```
+//! use lambda_once::{Failure, Idempotency, MemoryStore, Outcome, store::fault::{Call, Fault, FaultStore}};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+//! let store = FaultStore::new(MemoryStore::new(), 42);
+//! store.next(Call::Claim, Fault::ErrorAfter); // the claim is applied, and its response lost
+//! let once = Idempotency::new(store);
+//! let outcome = once.operation("charge", "order 7").run(|| async { Ok::<_, Failure>(()) }).await?;
+//! assert!(matches!(outcome, Outcome::Executed(())), "the repeated claim is recognized by its owner");
+//! # Ok(()) }
+//! ```
 
 use std::{
     collections::VecDeque,

@@ -1,4 +1,20 @@
 //! Keeps records in the process's memory, for tests and demonstrations.
+//!
+//! ```
+//! use std::time::Duration;
+//! use lambda_once::{Failure, Idempotency, MemoryStore, Outcome, clock::{ManualClock, Timestamp}};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+//! let clock = ManualClock::at(Timestamp::from_seconds(2_000_000_000));
+//! let builder = Idempotency::builder(MemoryStore::with_clock(clock.clone())).clock(clock.clone());
+//! let once = builder.retention(Duration::from_secs(3_600)).build()?;
+//! let charge = || once.operation("charge", "order 7").run(|| async { Ok::<_, Failure>(()) });
+//! assert!(matches!(charge().await?, Outcome::Executed(())));
+//! assert!(matches!(charge().await?, Outcome::Replayed(())));
+//! clock.advance(Duration::from_secs(3_601));
+//! assert!(matches!(charge().await?, Outcome::Executed(())), "the record has expired");
+//! # Ok(()) }
+//! ```
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,17 @@
 //! The contract between the engine and a store, and the stores themselves.
 //!
+//! ```no_run
+//! use std::{sync::Arc, time::Duration};
+//! use lambda_once::{CachedStore, DynamoDbStore, Idempotency, MemoryStore, Store};
+//!
+//! # async fn init() -> Result<(), lambda_once::Error> {
+//! let is_local = std::env::var_os("AWS_LAMBDA_FUNCTION_NAME").is_none();
+//! let store: Arc<dyn Store> =
+//!     if is_local { Arc::new(MemoryStore::new()) } else { Arc::new(CachedStore::new(DynamoDbStore::from_env().await?)) };
+//! let once = Idempotency::builder(store).retention(Duration::from_secs(86_400)).build()?;
+//! # Ok(()) }
+//! ```
+//!
 //! A [`Store`] keeps one [`Record`] per key and changes it only by conditional writes. It does not depend on queues or
 //! HTTP. The protocol's rules for claims are in [`rules`], so that every store decides alike. The test suite in
 //! `conformance` (a feature) checks the whole contract.

@@ -1,5 +1,22 @@
 //! The rules for ordered operations, which every store applies.
 //!
+//! ```
+//! use lambda_once::{
+//!     Error,
+//!     clock::Timestamp,
+//!     order::Mark,
+//!     record::Record,
+//!     store::{ClaimRequest, Claimed, ordering, rules::Change},
+//! };
+//!
+//! /// A claim, for a database that writes a record and a mark in one transaction, if both are still the same.
+//! fn claim(found: (Option<&Record>, Option<&Mark>), request: &ClaimRequest, now: Timestamp) -> Result<Option<Claimed>, Error> {
+//!     let (change, mark, claimed) = ordering::claim(found.0, found.1, request, now)?;
+//!     Ok(write_both(found, change, mark).then_some(claimed)) // `None`: read again, and decide again
+//! }
+//! # fn write_both(found: (Option<&Record>, Option<&Mark>), change: Change, mark: Option<Mark>) -> bool { true }
+//! ```
+//!
 //! The rules of a mark come after those of the [record](super::rules), so a completed operation is replayed even if a
 //! newer one exists. Each claim and settle of an ordered operation writes both the record and the mark, or neither.
 //!

@@ -1,5 +1,26 @@
 //! The protocol's rules for claims and settles, which every store applies.
 //!
+//! ```
+//! use lambda_once::{
+//!     Error,
+//!     clock::Timestamp,
+//!     record::Record,
+//!     store::{ClaimRequest, Claimed, rules::{self, Change}},
+//! };
+//!
+//! /// A claim, for a database that replaces a document if its revision is still the same.
+//! fn claim(found: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Result<Option<Claimed>, Error> {
+//!     let (change, claimed) = rules::claim(found, request, now)?;
+//!     let is_applied = match change {
+//!         Change::Keep => true,
+//!         Change::Put(record) => replace(found, Some(*record)),
+//!         Change::Delete => replace(found, None),
+//!     };
+//!     Ok(is_applied.then_some(claimed)) // `None`: read again, and decide again
+//! }
+//! # fn replace(found: Option<&Record>, record: Option<Record>) -> bool { true }
+//! ```
+//!
 //! A store that can evaluate them at the record (in a condition, a script or a statement) does so, and uses these
 //! functions to explain a refusal. A store that replaces a record only if it has not changed since it was read decides
 //! by [`claim`] and [`settle`].

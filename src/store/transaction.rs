@@ -1,4 +1,19 @@
 //! Stores that can commit records together with the caller's own data.
+//!
+//! ```no_run
+//! use aws_sdk_dynamodb::types::{AttributeValue, Put};
+//! use lambda_once::{DynamoDbStore, Failure, Idempotency, store::dynamodb::Writes};
+//!
+//! # async fn book(once: Idempotency, store: DynamoDbStore) -> Result<(), lambda_once::Error> {
+//! // The item of the ledger and the outcome are committed together.
+//! let booking = once.operation("book", "order 7").in_transaction(&store).run(|writes: Writes| async move {
+//!     let item = Put::builder().table_name("ledger").item("id", AttributeValue::S("7".to_owned()));
+//!     writes.put(item.build()?)?;
+//!     Ok::<_, Failure>(())
+//! });
+//! let outcome = booking.await?;
+//! # Ok(()) }
+//! ```
 
 use std::{fmt, future::ready};
 

@@ -1,10 +1,19 @@
-//! What is logged, under which names.
+//! Names of logged fields, spans, events and metrics.
 //!
-//! All events have the target `lambda_once` and are written through `tracing`; the library installs no subscriber.
-//! Names of fields and values of `outcome` are stable. No event of ours holds a payload or a plain key; texts of a
-//! handler's own errors and panics are logged as they are, so keep those out of them too.
+//! ```no_run
+//! use lambda_once::{Idempotency, MemoryStore, telemetry::Emf};
 //!
-//! | field | what |
+//! # fn main() -> Result<(), lambda_once::Error> {
+//! tracing_subscriber::fmt().json().with_target(false).init(); // events
+//! let once = Idempotency::builder(MemoryStore::new()).observer(Emf::new("Payments")).build()?; // and metrics
+//! # Ok(()) }
+//! ```
+//!
+//! All events have the target `lambda_once` and are written through `tracing`. The library installs no subscriber.
+//! Names of fields and values of `outcome` are stable. No event contains a payload or a plain key. The texts of a
+//! handler's errors and panics are logged unchanged, so they should not contain them either.
+//!
+//! | field | content |
 //! |---|---|
 //! | `outcome` | the outcome of the operation: [`Outcome::as_str`](crate::Outcome::as_str), or [`ErrorKind::as_str`](crate::ErrorKind::as_str); `unprotected` if an HTTP request ran without its claim since the store was unavailable |
 //! | `code` | of an HTTP request that was refused before anything was claimed: the [code](crate::http#refusals) of the refusal |

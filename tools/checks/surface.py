@@ -7,6 +7,7 @@ and macros, each by its shortest path, without `#[doc(hidden)]` items. The check
 * There are more types or functions than AUDIENCES allows.
 * A signature contains a type of a crate that FOREIGN does not allow there.
 * Two paths lead to an item, unless the crate root re-exports it from a public module.
+* The documentation of a module contains no example, or no item is found by one of the terms in SEARCHED.
 
 --write regenerates the list.
 """
@@ -46,6 +47,10 @@ FOREIGN = {
     "tokio_postgres": ("store::postgres",),
 }
 
+# The terms by which people search for the library's items in its documentation.
+SEARCHED = ("deduplication", "exactly-once", "Idempotency-Key", "DLQ", "dead-letter queue", "partial batch response",
+            "ReportBatchItemFailures", "lock", "fencing token")
+
 CRATE = "lambda_once"
 TYPES = {"struct", "enum", "union", "trait", "type_alias"}
 
@@ -75,6 +80,7 @@ class Surface:
         self.found = {}
         self.doubles = []
         self.foreign = set()
+        self.without_example = []
         # Breadth first, so that the shortest path is found first.
         self.queue = [(document["root"], CRATE)]
         while self.queue:
@@ -110,6 +116,8 @@ class Surface:
         self.items[path] = kind
         inner = item["inner"][kind]
         if kind == "module":
+            if "```" not in (item["docs"] or ""):
+                self.without_example.append(path)
             self.queue.append((item["id"], path))
             return
         self.signature(path, {key: value for key, value in inner.items() if key not in ("impls", "items", "implementations")}
@@ -193,6 +201,9 @@ def main():
     for crate, path in sorted(surface.foreign):
         if not may_name(crate, path):
             problems.append(f"the signature of {path} contains a type of {crate}")
+    problems += [f"the documentation of the module {path} has no example" for path in surface.without_example]
+    attributes = " ".join(str(surface.item(identity)["attrs"]) for identity in surface.found)
+    problems += [f"no item has the alias {term}" for term in SEARCHED if f'"{term}"' not in attributes]
     text = "".join(f"{line}\n" for line in lines)
     if sys.argv[1:] == ["--write"]:
         LIST.write_text(text)

@@ -1,5 +1,19 @@
 //! Unwraps messages that AWS services deliver in an envelope: SNS, EventBridge and S3.
 //!
+//! ```
+//! use lambda_once::{Failure, Key, batch::envelope::Sns, testing};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Order { order_id: String }
+//!
+//! async fn book(order: Order) -> Result<(), Failure> {
+//!     Ok(())
+//! }
+//!
+//! // The queue is subscribed to a topic.
+//! let service = testing::engine().sqs(Key::pointer("/order_id"), book).envelope(Sns);
+//! ```
+//!
 //! [`BatchService::envelope`](super::BatchService::envelope) sets the envelope of a service's records. Keys, payloads,
 //! the handler's type, attributes and headers are then those of the message inside. A message that is sent again is
 //! replayed even though the ids, timestamps and signatures around it differ.

@@ -1,4 +1,21 @@
 //! DynamoDB streams as a source.
+//!
+//! ```
+//! use lambda_once::{Failure, Key, batch::dynamodb::Change, testing::{self, dynamodb}};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Order { order_id: String }
+//!
+//! async fn index(change: Change<Order>) -> Result<(), Failure> {
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let service = testing::engine().dynamodb_stream(Key::message_id(), index);
+//! let batch = dynamodb::batch(["order_id"], [dynamodb::insert(&Order { order_id: "7".into() })]);
+//! testing::deliver_twice(&service, &batch).await.assert_once();
+//! # }
+//! ```
 
 use std::{borrow::Cow, sync::Arc};
 

@@ -1,4 +1,21 @@
 //! EventBridge buses and schedules as a source.
+//!
+//! ```
+//! use lambda_once::{Failure, Key, testing::{self, eventbridge}};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Order { order_id: String }
+//!
+//! async fn book(order: Order) -> Result<(), Failure> {
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let service = testing::engine().eventbridge(Key::pointer("/order_id"), book);
+//! let event = eventbridge::event(testing::record(&Order { order_id: "7".into() }));
+//! testing::deliver_twice(&service, &event).await.assert_once();
+//! # }
+//! ```
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 

@@ -1,4 +1,21 @@
 //! Kinesis data streams as a source.
+//!
+//! ```
+//! use lambda_once::{Failure, Key, testing::{self, kinesis}};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Order { order_id: String }
+//!
+//! async fn book(order: Order) -> Result<(), Failure> {
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let service = testing::engine().kinesis(Key::pointer("/order_id"), book);
+//! let batch = kinesis::batch(["7", "8"].map(|id| testing::record(&Order { order_id: id.into() })));
+//! testing::deliver_twice(&service, &batch).await.assert_once();
+//! # }
+//! ```
 
 use std::{borrow::Cow, sync::Arc};
 

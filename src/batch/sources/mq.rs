@@ -1,4 +1,21 @@
 //! Amazon MQ brokers (ActiveMQ and RabbitMQ) as a source.
+//!
+//! ```
+//! use lambda_once::{Failure, Key, testing::{self, rabbitmq}};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Order { order_id: String }
+//!
+//! async fn book(order: Order) -> Result<(), Failure> {
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let service = testing::engine().mq(Key::pointer("/order_id"), book);
+//! let batch = rabbitmq::batch(["7", "8"].map(|id| testing::record(&Order { order_id: id.into() })));
+//! testing::deliver_twice(&service, &batch).await.assert_once();
+//! # }
+//! ```
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, string::FromUtf8Error, sync::Arc};
 

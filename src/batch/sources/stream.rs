@@ -1,4 +1,18 @@
 //! The parts that Kinesis and DynamoDB streams share: order, checkpoints and the state of a window.
+//!
+//! ```
+//! use lambda_once::{Failure, Key, batch::stream::StreamOrder, testing};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Reading { celsius: f64 }
+//!
+//! async fn store(reading: Reading) -> Result<(), Failure> {
+//!     Ok(())
+//! }
+//!
+//! // A failed reading does not delay those of other sensors in the shard.
+//! let service = testing::engine().kinesis(Key::message_id(), store).order(StreamOrder::Key);
+//! ```
 
 use std::{borrow::Cow, fmt, sync::Arc};
 

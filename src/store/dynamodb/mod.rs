@@ -1,5 +1,13 @@
 //! Keeps records in a DynamoDB table.
 //!
+//! ```no_run
+//! use lambda_once::store::dynamodb::{Calls, Config};
+//!
+//! # async fn init() -> Result<(), lambda_once::Error> {
+//! let store = Config::new("payments").key_prefix("charges#").calls(Calls::Single).load().await?;
+//! # Ok(()) }
+//! ```
+//!
 //! It keeps one item per key, in the layout that AWS Powertools uses, so that one table can serve both:
 //!
 //! | attribute | type | contents |

@@ -1,5 +1,14 @@
 //! Keeps records in a PostgreSQL table.
 //!
+//! ```no_run
+//! use lambda_once::store::postgres::Config;
+//!
+//! # async fn init() -> Result<(), lambda_once::Error> {
+//! let store = Config::from_url("postgres://payments@db.example.com/shop")?.scope("charges").build()?;
+//! store.migrate().await?;
+//! # Ok(()) }
+//! ```
+//!
 //! There is one row per key, and in a second table one row per entity of [ordered](crate::Operation::ordered_by)
 //! operations. [`PostgresStore::migrate`] creates both tables, and so do the statements in [`PostgresStore::schema`]:
 //!

@@ -1,5 +1,13 @@
 //! Keeps records in Redis or Valkey.
 //!
+//! ```no_run
+//! use lambda_once::store::redis::Config;
+//!
+//! # fn init() -> Result<(), lambda_once::Error> {
+//! let store = Config::new("rediss://cache.example.com:6379").key_prefix("payments:").build()?;
+//! # Ok(()) }
+//! ```
+//!
 //! It supports Redis 7.0, Valkey 7.2, or later, as one primary or a cluster (feature `redis-cluster`). There is one
 //! hash per key, named `once:{HASH}HASH`: the key's hash in hexadecimal digits, whose first half determines the slot.
 //! The fields have the names of the attributes in DynamoDB:

@@ -1,4 +1,21 @@
 //! Kafka topics of Amazon MSK or self-managed clusters as a source.
+//!
+//! ```
+//! use lambda_once::{Failure, Key, testing::{self, kafka}};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Order { order_id: String }
+//!
+//! async fn book(order: Order) -> Result<(), Failure> {
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() {
+//! let service = testing::engine().kafka(Key::pointer("/order_id"), book);
+//! let batch = kafka::batch(["7", "8"].map(|id| testing::record(&Order { order_id: id.into() })));
+//! testing::deliver_twice(&service, &batch).await.assert_once();
+//! # }
+//! ```
 
 use std::{
     borrow::Cow,

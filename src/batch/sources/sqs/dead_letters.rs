@@ -48,6 +48,7 @@ const MAX_ERROR_CHARS: usize = 1_000;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias("DLQ", "dead-letter queue"))]
 pub struct SqsDeadLetters {
     client: Client,
     queue_url: String,
