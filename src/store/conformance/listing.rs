@@ -44,11 +44,13 @@ impl Subject {
             let page = self.page(&request).await;
             pages += 1;
             listed.extend(page.records.into_iter().map(|found| (found.key, found.record)));
-            match page.next {
-                // As in a tool that is called once per page.
-                Some(next) => request.after = Some(Cursor::new(next.to_string())),
-                None => return (listed, pages),
+            let Some(next) = page.next else { return (listed, pages) };
+            // As in a tool that is called once per page.
+            let next = Some(Cursor::new(next.to_string()));
+            if next == request.after {
+                broken("a page ends behind the one before", "another cursor", next);
             }
+            request.after = next;
         }
     }
 

@@ -107,6 +107,8 @@ async fn many_locked_records_delay_their_batch_no_longer_than_one() {
     let held = claims(20);
     assert!(store.claim(&held).await.iter().all(is_granted));
     let transaction = Transaction::holding(&held.iter().collect::<Vec<_>>()).await;
+    // The same keys in another scope, where nothing holds them.
+    assert!(support::postgres::migrated().await.claim(&held).await.iter().all(is_granted));
 
     let batch: Vec<_> = held.iter().map(rival).chain(claims(80)).collect();
     let answers = tokio::time::timeout(BEFORE_THE_ENGINE_GIVES_UP, store.claim(&batch)).await.unwrap();

@@ -5,7 +5,7 @@ use lambda_once::store::{
     postgres::{PostgresStore, tokio_postgres::Client},
 };
 
-use super::*;
+use super::{sessions::*, *};
 
 /// Enough for a scan of the whole table to cost more than a look-up of each key.
 const ROWS: i64 = 40_000;
@@ -48,7 +48,8 @@ impl Table {
     async fn store(&self, scope: &str) -> PostgresStore {
         let mut connection = support::postgres::connection().await;
         connection.application_name(&self.name);
-        support::postgres::config(connection).table(&self.name).scope(scope).listing_index(true).build().unwrap()
+        let config = support::postgres::config(connection).table(&self.name).scope(scope).listing_index(true);
+        config.lock_timeout(Duration::from_millis(200)).build().unwrap()
     }
 
     /// Returns the rows that were read from the table, after the end of all stores: a session reports them when it ends.
@@ -90,6 +91,13 @@ async fn batches_of_a_scope_without_statistics_read_only_their_keys() {
     let rivals: Vec<_> = done.iter().map(rival).collect();
     let refused = table.assert_reads_its_keys("duplicates", async |store| store.claim(&rivals).await).await;
     assert!(refused.iter().all(|answer| matches!(answer, Ok(Claimed::Refused(_)))));
+    let transaction = Transaction::begin().await;
+    let lock = format!("SELECT FROM \"{}\" WHERE key_hash = {} FOR UPDATE", table.name, literal(&done[7]));
+    transaction.execute(&lock).await;
+    let refused =
+        table.assert_reads_its_keys("duplicates around a lock", async |store| store.claim(&rivals).await).await;
+    assert!(refused.iter().all(|answer| matches!(answer, Ok(Claimed::Refused(_)))));
+    transaction.roll_back().await;
     for (what, batch, settlement) in [("outcomes", done, complete("1")), ("releases", released, RELEASE)] {
         let settles: Vec<_> = batch.iter().map(|claim| settle_of(claim, settlement.clone())).collect();
         let settled = table.assert_reads_its_keys(what, async |store| store.settle(&settles).await).await;
