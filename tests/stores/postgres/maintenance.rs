@@ -3,7 +3,9 @@
 use futures_util::future::join_all;
 use lambda_once::{
     clock::ManualClock,
+    order::Entity,
     store::{
+        amend::Amend,
         listing::{List, ListRequest, ListedState},
         postgres::PostgresStore,
     },
@@ -95,6 +97,34 @@ async fn a_purge_deletes_expired_records_in_bounded_steps_and_skips_locked_ones(
         assert_eq!(read_one(&store, claim).await, None);
     }
     assert!(read_one(&store, &newer).await.is_some());
+}
+
+/// The same keys and entities of another scope stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_deletes_expired_records_of_their_scope_alone() {
+    let clock = support::future_clock();
+    let (expired, table) = on_own_table(&clock).await;
+    let config = support::postgres::config(support::postgres::connection().await).table(&table);
+    let standing = config.build().unwrap().with_clock(clock.clone());
+    let claims = [claim(), ordered(&entity(), 1)];
+    clock.set(MIDNIGHT.before(RETENTION + Duration::from_secs(1)));
+    for claim in &claims {
+        granted(&expired, claim).await;
+        settle_one(&expired, claim, complete("1")).await.unwrap();
+    }
+    clock.set(MIDNIGHT);
+    for claim in &claims {
+        granted(&standing, claim).await;
+        settle_one(&standing, claim, complete("1")).await.unwrap();
+    }
+    assert_eq!(expired.purge_expired(100).await.unwrap(), 3, "two records and a mark");
+    for claim in &claims {
+        assert_eq!(read_one(&expired, claim).await, None);
+        assert!(read_one(&standing, claim).await.is_some());
+    }
+    let entity = Entity::of(&claims[1].key);
+    assert_eq!(expired.marks(&[entity]).await.remove(0).unwrap(), None);
+    assert!(standing.marks(&[entity]).await.remove(0).unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -296,6 +326,54 @@ async fn a_list_by_the_index_reads_only_operations_without_a_success() {
     let second = listed.list(&ListRequest { after: first.next.clone(), ..request }).await.unwrap();
     let both = first.records.iter().chain(&second.records).map(|found| found.key).collect::<Vec<_>>();
     assert_eq!((both, second.next), (keys(&open), None));
+}
+
+/// A page goes on behind the last row of the one before, and reads as many rows as were asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pages_of_a_list_read_each_row_once() {
+    for is_indexed in [false, true] {
+        // On the server's clock, and with plans that give rows no order.
+        let mut connection = support::postgres::connection().await;
+        connection.options("-c enable_indexscan=off -c enable_indexonlyscan=off -c enable_bitmapscan=off");
+        let table = support::unique_name("records");
+        let config = support::postgres::config(connection).table(&table).listing_index(is_indexed);
+        let store = config.build().unwrap();
+        store.migrate().await.unwrap();
+        let short = Duration::from_millis(1);
+        let claims = claims(5).into_iter().map(|claim| ClaimRequest { lease: short, skew_margin: short, ..claim });
+        let claims: Vec<_> = claims.collect();
+        assert!(store.claim(&claims).await.iter().all(is_granted));
+        granted(&store, &claim()).await;
+        // Moves the row of the first key behind the others.
+        let first = format!("SELECT key_hash FROM \"{table}\" ORDER BY claimed_at, key_hash LIMIT 1");
+        let moves = format!("UPDATE \"{table}\" SET label = 'moved' WHERE key_hash = ({first})");
+        support::postgres::client(&support::postgres::connection().await).await.batch_execute(&moves).await.unwrap();
+        let request = ListRequest { skew_margin: short, ..ListRequest::new(ListedState::Lapsed) };
+        let lapsed = async {
+            while store.list(&request).await.unwrap().records.len() < claims.len() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), lapsed).await.expect("the leases have ended");
+
+        let (mut request, mut listed, mut reads) = (ListRequest { max_reads: 2, ..request }, Vec::new(), Vec::new());
+        loop {
+            let page = store.list(&request).await.unwrap();
+            reads.push(page.read);
+            listed.extend(page.records.into_iter().map(|found| found.key));
+            if page.next.is_none() {
+                break;
+            }
+            assert!(page.next != request.after, "a page ends behind the one before");
+            request.after = page.next;
+        }
+        assert_eq!(reads.iter().sum::<u64>(), 6, "{reads:?}");
+        assert!(reads.iter().all(|read| *read <= 2), "{reads:?}");
+        listed.sort_unstable();
+        let mut keys: Vec<_> = claims.iter().map(|claim| claim.key).collect();
+        keys.sort_unstable();
+        assert_eq!(listed, keys);
+    }
 }
 
 /// The same table and index in another schema do not count.

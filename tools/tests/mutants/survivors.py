@@ -84,6 +84,9 @@ SURVIVORS = [
                old, new, FORGOTTEN) for old, new in (("<", "<="), ("3", "4"))),
     Survivor("amend.sql", "WHERE r.scope = $1::text AND r.key_hash = k AND what <> 3", "AND what <> 3", "", FORGOTTEN),
     Survivor("amend.sql", "owner = CASE WHEN what > 3 THEN r.owner END,", ">", ">=", FORGOTTEN),
+    *(Survivor("list.sql", "LEFT JOIN page ON status = $4::smallint AND ($5::text IS NULL OR operation = $5::text)", old, new, FILTERED)
+      for old, new in (("AND", "OR"), ("AND ($5::text IS NULL OR operation = $5::text)", ""))),
+    *(Survivor("purge.sql", line, "MATERIALIZED", "", HINT) for line in ("WITH clock AS MATERIALIZED (", "), expired AS MATERIALIZED (")),
     Survivor("purge.sql", "ORDER BY purge_day", "ORDER BY purge_day", "", "it decides which rows are deleted first"),
     Survivor("is_migrated.sql", "SELECT 1", "1", "2", "only the presence of the row counts"),
 ]
