@@ -1,9 +1,12 @@
 //! An open transaction that holds one key of a batch. It delays the batch by `lock_timeout`, and then only that key.
 
-use lambda_once::store::{
-    Refusal,
-    amend::{Amend, AmendRequest, Amended, Amendment},
-    postgres::PostgresStore,
+use lambda_once::{
+    record::Status,
+    store::{
+        Refusal,
+        amend::{Amend, AmendRequest, Amended, Amendment},
+        postgres::PostgresStore,
+    },
 };
 
 use super::{sessions::*, *};
@@ -165,41 +168,100 @@ async fn only_settles_of_locked_records_fail_in_a_batch_and_they_are_repeatable(
     assert_eq!(read_one(&store, &claims[13]).await, None);
 }
 
-/// In the order of claims and settles, so that no two of them deadlock.
+/// A change of several records.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Outcome,
+    Release,
+    Amendment,
+}
+
+impl Change {
+    /// Makes the change of all records together, and asserts that none is refused.
+    async fn make(self, store: PostgresStore, claims: Vec<ClaimRequest>) {
+        let settlement = match self {
+            Self::Outcome => complete("1"),
+            Self::Release => RELEASE,
+            Self::Amendment => {
+                let mut requests = Vec::new();
+                for claim in &claims {
+                    let record = read_one(&store, claim).await.unwrap();
+                    let request = AmendRequest::new(claim.key, &record, Amendment::Release);
+                    requests.push(AmendRequest { skew_margin: MARGIN, ..request });
+                }
+                for amended in store.amend(&requests).await {
+                    assert_eq!(amended.unwrap(), Amended::Changed);
+                }
+                return;
+            }
+        };
+        let settles: Vec<_> = claims.iter().map(|claim| settle_of(claim, settlement.clone())).collect();
+        for settled in store.settle(&settles).await {
+            assert_eq!(settled.unwrap(), Settled::Done { found: None });
+        }
+    }
+}
+
+/// In the order of claims, so that no two of them deadlock.
 #[tokio::test(flavor = "multi_thread")]
-async fn amendments_lock_records_in_the_order_of_their_keys() {
-    // Other joins may sort by the keys themselves.
-    let connection = support::postgres::role(&["enable_mergejoin = off", "enable_hashjoin = off"]).await;
-    let clock = support::future_clock();
-    let store = support::postgres::config(connection.clone()).build().unwrap().with_clock(clock.clone());
+async fn all_changes_lock_records_in_the_order_of_their_keys() {
+    for change in [Change::Outcome, Change::Release, Change::Amendment] {
+        // Other joins may sort by the keys themselves.
+        let connection = support::postgres::role(&["enable_mergejoin = off", "enable_hashjoin = off"]).await;
+        let clock = support::future_clock();
+        let config = support::postgres::config(connection.clone()).lock_timeout(Duration::from_secs(30));
+        let store = config.build().unwrap().with_clock(clock.clone());
+        let sessions = Sessions::of(&connection).await;
+        // The rows are inserted and changed in the opposite order.
+        let mut claims = claims(3);
+        claims.sort_by_key(|claim| std::cmp::Reverse(*claim.key.as_bytes()));
+        for claim in &claims {
+            granted(&store, claim).await;
+        }
+        clock.advance(LAPSE);
+        let transaction = Transaction::holding(&[&claims[1]]).await;
+        let made = tokio::spawn(change.make(store, claims.clone()));
+        sessions.until_waiting(1).await;
+        let admin = support::postgres::client(&support::postgres::connection().await).await;
+        let keys: Vec<&[u8]> = claims.iter().map(|claim| claim.key.as_bytes().as_slice()).collect();
+        let unlocked = "SELECT key_hash FROM once_records WHERE key_hash = ANY ($1) FOR UPDATE SKIP LOCKED";
+        let rows = admin.query(unlocked, &[&keys]).await.unwrap();
+        let rows: Vec<&[u8]> = rows.iter().map(|row| row.get(0)).collect();
+        assert_eq!(rows, [keys[0]], "{change:?}: the last of the three");
+        transaction.roll_back().await;
+        made.await.unwrap();
+    }
+}
+
+/// A settle that has found its claim waits for the row, and then finds the claim of another.
+// Tests S1.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settle_waits_for_a_takeover_and_leaves_its_claim() {
+    let connection = support::postgres::role(&[]).await;
+    let store = support::postgres::config(connection.clone()).lock_timeout(Duration::from_secs(30)).build().unwrap();
     let sessions = Sessions::of(&connection).await;
-    // The rows are inserted and amended in the opposite order.
-    let mut lapsed = claims(3);
-    lapsed.sort_by_key(|claim| std::cmp::Reverse(*claim.key.as_bytes()));
-    for claim in &lapsed {
-        granted(&store, claim).await;
-    }
-    clock.advance(LAPSE);
-    let mut requests = Vec::new();
-    for claim in &lapsed {
-        let record = read_one(&store, claim).await.unwrap();
-        let request = AmendRequest::new(claim.key, &record, Amendment::Release);
-        requests.push(AmendRequest { skew_margin: MARGIN, ..request });
-    }
-    let transaction = Transaction::holding(&[&lapsed[1]]).await;
-    let amended = tokio::spawn({
-        let store = store.clone();
-        async move { store.amend(&requests).await }
-    });
-    sessions.until_waiting(1).await;
-    let admin = support::postgres::client(&support::postgres::connection().await).await;
-    let keys: Vec<&[u8]> = lapsed.iter().map(|claim| claim.key.as_bytes().as_slice()).collect();
-    let unlocked = "SELECT key_hash FROM once_records WHERE key_hash = ANY ($1) FOR UPDATE SKIP LOCKED";
-    let rows = admin.query(unlocked, &[&keys]).await.unwrap();
-    assert_eq!(rows.iter().map(|row| row.get::<_, &[u8]>(0)).collect::<Vec<_>>(), [keys[0]], "the last of the three");
-    transaction.roll_back().await;
-    for amended in amended.await.unwrap() {
-        assert_eq!(amended.unwrap(), Amended::Changed);
+    for settlement in [complete("1"), RENEW, HAND_BACK, RELEASE] {
+        let claim = claim();
+        granted(&store, &claim).await;
+        let transaction = Transaction::holding(&[&claim]).await;
+        let settled = tokio::spawn({
+            let (store, settle) = (store.clone(), settle_of(&claim, settlement.clone()));
+            async move { store.settle(&[settle]).await.remove(0) }
+        });
+        sessions.until_waiting(1).await;
+        let owner = "decode(repeat('02', 16), 'hex')";
+        let take = format!("UPDATE once_records SET owner = {owner}, attempt = 2 WHERE key_hash = {}", literal(&claim));
+        transaction.execute(&take).await;
+        transaction.commit().await;
+        match settled.await.unwrap() {
+            Ok(Settled::LeaseLost { current: Some(_) }) => {}
+            // There is nothing left to release.
+            Ok(Settled::Done { found: Some(_) }) if settlement.is_release() => {}
+            other => panic!("{settlement:?} of another's claim: {other:?}"),
+        }
+        let record = read_one(&store, &claim).await.unwrap();
+        assert_eq!((record.attempt, record.status), (2, Status::InProgress), "{settlement:?}");
+        assert_eq!(record.owner.unwrap().as_bytes(), &[2; 16], "{settlement:?}");
     }
 }
 

@@ -163,14 +163,25 @@ async fn a_purge_on_the_servers_clock_leaves_what_has_not_expired() {
     let config = support::postgres::config(support::postgres::connection().await).table(&table);
     let store = config.build().unwrap();
     store.migrate().await.unwrap();
-    let claims = claims(2);
-    store.claim(&claims).await;
+    let claims = [claim(), ordered(&entity(), 1), claim(), ordered(&entity(), 1)];
+    let (expired, standing) = claims.split_at(2);
+    assert!(store.claim(&claims).await.iter().all(is_granted));
     let admin = support::postgres::client(&support::postgres::connection().await).await;
-    let expire = format!("UPDATE \"{table}\" SET expiration = 1 WHERE key_hash = {}", literal(&claims[0]));
-    admin.batch_execute(&expire).await.unwrap();
-    assert_eq!(store.purge_expired(10).await.unwrap(), 1);
-    assert_eq!(read_one(&store, &claims[0]).await, None);
-    assert!(read_one(&store, &claims[1]).await.is_some());
+    for claim in expired {
+        let entity = Entity::of(&claim.key);
+        let earlier = "SET expiration = extract(epoch FROM now()) - 2 * 86400";
+        let records = format!("UPDATE \"{table}\" {earlier} WHERE key_hash = $1");
+        admin.execute(&records, &[&claim.key.as_bytes().as_slice()]).await.unwrap();
+        let marks = format!("UPDATE \"{table}_marks\" {earlier} WHERE entity = $1");
+        admin.execute(&marks, &[&entity.as_bytes().as_slice()]).await.unwrap();
+    }
+    assert_eq!(store.purge_expired(10).await.unwrap(), 3, "two records and a mark");
+    for (claims, stand) in [(expired, false), (standing, true)] {
+        for claim in claims {
+            assert_eq!(read_one(&store, claim).await.is_some(), stand);
+        }
+    }
+    assert!(store.marks(&[Entity::of(&standing[1].key)]).await.remove(0).unwrap().is_some());
 }
 
 #[tokio::test]
@@ -304,7 +315,8 @@ async fn a_list_by_the_index_reads_only_operations_without_a_success() {
     listed.migrate().await.unwrap();
     listed.migrate().await.unwrap();
     let admin = support::postgres::client(&connection).await;
-    let indexes = "SELECT count(*) FROM pg_indexes WHERE tablename = $1 AND indexname = $1 || '_open'";
+    let indexes = "SELECT count(*) FROM pg_indexes WHERE tablename = $1 AND indexname = $1 || '_open' \
+                   AND indexdef LIKE '% WHERE (status <> 1)'";
     assert_eq!(admin.query_one(indexes, &[&table]).await.unwrap().get::<_, i64>(0), 1);
     granted(&other, &claim()).await;
     let done = claims(20);

@@ -230,6 +230,8 @@ async fn a_mark_of_an_unknown_version_is_left_to_newer_deployments() {
     marks.change("v = 2", &entity).await;
     assert_eq!(settle_one(&marks.store, &holder, complete("1")).await.unwrap(), Settled::Done { found: None });
     granted(&marks.store, &ordered(&entity, 9)).await;
+    let read = format!("SELECT v FROM {}", marks.table);
+    assert_eq!(marks.admin.query_one(&read, &[]).await.unwrap().get::<_, i32>(0), 1, "as the claim has written it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,11 @@
 //! The rows that a batch reads, whatever the planner knows of the table.
 
-use lambda_once::store::{
-    amend::{Amend, AmendRequest, Amended, Amendment},
-    postgres::{PostgresStore, tokio_postgres::Client},
+use lambda_once::{
+    record::KeyHash,
+    store::{
+        amend::{Amend, AmendRequest, Amended, Amendment},
+        postgres::{PostgresStore, tokio_postgres::Client},
+    },
 };
 
 use super::{sessions::*, *};
@@ -30,7 +33,7 @@ impl Table {
         let insert = |scope: &str, rows: i64| {
             format!(
                 "INSERT INTO \"{}\" (scope, key_hash, status, owner, attempt, lease_until, expiration, v, claimed_at) \
-                 SELECT '{scope}', sha256(i::text::bytea), 0, '\\x00', 1, 0, 9999999999, 1, 0 FROM generate_series(1, {rows}) AS i;",
+                 SELECT '{scope}', sha256(i::text::bytea), 0, decode(repeat('00', 16), 'hex'), 1, 0, 9999999999, 1, 0 FROM generate_series(1, {rows}) AS i;",
                 table.name
             )
         };
@@ -91,11 +94,13 @@ async fn batches_of_a_scope_without_statistics_read_only_their_keys() {
     let rivals: Vec<_> = done.iter().map(rival).collect();
     let refused = table.assert_reads_its_keys("duplicates", async |store| store.claim(&rivals).await).await;
     assert!(refused.iter().all(|answer| matches!(answer, Ok(Claimed::Refused(_)))));
+    // One of its keys is that of a lapsed claim, which is locked.
     let transaction = Transaction::begin().await;
-    let lock = format!("SELECT FROM \"{}\" WHERE key_hash = {} FOR UPDATE", table.name, literal(&done[7]));
-    transaction.execute(&lock).await;
+    let key: Vec<u8> = table.admin.query_one("SELECT sha256('1')", &[]).await.unwrap().get(0);
     let mut around = claims(BATCH);
-    around[7] = rival(&done[7]);
+    around[7].key = KeyHash::from_bytes(key.try_into().unwrap());
+    let lock = format!("SELECT FROM \"{}\" WHERE key_hash = {} FOR UPDATE", table.name, literal(&around[7]));
+    transaction.execute(&lock).await;
     let answers = table.assert_reads_its_keys("claims around a lock", async |store| store.claim(&around).await).await;
     assert_eq!(answers.iter().filter(|answer| is_granted(answer)).count(), BATCH - 1);
     transaction.roll_back().await;

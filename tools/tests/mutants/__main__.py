@@ -31,6 +31,8 @@ from tools.tests.mutants.wire import Wire, proxy
 STORES = {"lua": "redis", "sql": "postgres", "expressions": "dynamodb"}
 # The tests of wrappers and of clusters, which repeat those of the store.
 REPEATED = ("cluster", "_in_a_box", "_in_an_arc")
+# Tests of one store that do not name it.
+UNNAMED = {"postgres": "transactions::"}
 # Each store's tests in the order in which they run: by words in their names, the quick ones that check the rules first.
 STAGES = (("conformance::",), ("sequences::", "versions::", "fixtures::", "races::", "::orders::", "::records", "::rows"))
 
@@ -87,7 +89,9 @@ def built():
 
 def stages(program, store):
     """Returns the store's tests, in groups that run one after the other."""
-    tests = [test for test in program.tests() if store in test and not any(word in test for word in REPEATED)]
+    named = lambda test: next((name for name in STORES.values() if name in test), None)
+    is_of_store = lambda test: named(test) == store or named(test) is None and test.startswith(UNNAMED.get(store, "-"))
+    tests = [test for test in program.tests() if is_of_store(test) and not any(word in test for word in REPEATED)]
     number = lambda test: next((n for n, words in enumerate(STAGES) if any(word in test for word in words)), len(STAGES))
     return [[test for test in tests if number(test) == stage] for stage in range(len(STAGES) + 1)]
 

@@ -36,13 +36,14 @@ class Mutant(NamedTuple):
         return self.file, self.line, self.old, self.new, self.place
 
     def apply(self, text):
-        """Returns the changed text. Its length is that of the original, from which comments give way if it has to grow."""
+        """Returns the changed text. Its length is that of the original, from which comments and alignment give way if it has to
+        grow."""
         changed = text[: self.start] + self.new.ljust(self.end - self.start) + text[self.end :]
         while len(changed.encode()) > len(text.encode()):
-            comment = re.search(r"^ *--[^\n]*\n", changed, re.MULTILINE)
-            if comment is None:
-                raise ValueError(f"{self}: no comment gives way to the longer text")
-            changed = changed[: comment.start()] + changed[comment.end() :]
+            spare = re.search(r"^ *--[^\n]*\n", changed, re.MULTILINE) or re.search(r"(?<=\S ) +", changed)
+            if spare is None:
+                raise ValueError(f"{self}: nothing gives way to the longer text")
+            changed = changed[: spare.start()] + changed[spare.end() :]
         # The end stays as it is, since other text may follow it.
         missing = len(text.encode()) - len(changed.encode())
         return changed[:-1] + " " * missing + changed[-1]
