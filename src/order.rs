@@ -3,7 +3,7 @@
 //! ```
 //! use lambda_once::{Failure, Idempotency, MemoryStore, Outcome};
 //!
-//! ##[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
 //! let once = Idempotency::new(MemoryStore::new());
 //! let write = |version: u64| once.operation("copy", &format!("order 7, version {version}")).ordered_by("order 7", version);
 //! let newer = write(2).run(|| async { Ok::<_, Failure>(()) }).await?;

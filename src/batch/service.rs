@@ -41,6 +41,8 @@ use crate::{
 /// | [`on_failure`](Self::on_failure) | [`OnFailure::StopGroup`](super::OnFailure::StopGroup) |
 /// | [`on_full_batch_failure`](Self::on_full_batch_failure) | [`FullBatchFailure::Report`](super::FullBatchFailure::Report) |
 /// | [`all_or_error`](Self::all_or_error) | off, so the response lists the failed records if Lambda supports that |
+/// | [`probe`](Self::probe), [`on_record`](Self::on_record), [`label`](Self::label) | none |
+/// | `ordered_by` (feature `order`) | no |
 /// | [`with_settings`](Self::with_settings) | as the engine's |
 ///
 /// # Errors

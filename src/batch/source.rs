@@ -10,7 +10,7 @@ use crate::error::{BoxError, Error};
 #[non_exhaustive]
 #[doc(alias("partial batch response", "ReportBatchItemFailures", "batchItemFailures"))]
 pub enum FailureReporting {
-    /// Each failed record (SQS), or the first one of each lane (Kafka).
+    /// Each failed record (SQS, Kafka).
     EachRecord,
     /// The first failed record. It and all records after it are delivered again (Kinesis, DynamoDB streams).
     FirstFailure,

@@ -49,7 +49,9 @@ use crate::{
 /// | [`run_to_completion`](Self::run_to_completion) | outside Lambda |
 /// | [`problem_type_base`](Self::problem_type_base), [`on_rejection`](Self::on_rejection) | `about:blank` is the `type`; nothing |
 /// | [`before_replay`](Self::before_replay), [`probe`](Self::probe) | nothing |
-/// | [`in_transaction`](Self::in_transaction) | no |
+/// | [`in_transaction`](Self::in_transaction), `ordered_by` (feature `order`) | no |
+/// | [`label`](Self::label) | none |
+/// | [`with_settings`](Self::with_settings) | as the engine's |
 /// | retention | the engine's if it is set there, else 24 hours |
 #[derive(Clone)]
 #[must_use]

@@ -87,7 +87,7 @@
 //! | <a id="response_broken"></a>`response_broken` | 500 | yes | the handler's response body broke off; its effect is unknown, unless the response was to release the key |
 //! | <a id="response_too_large"></a>`response_too_large` | 500 | no | the operation is done, and its response exceeds the cap ([`reject_large_responses`](IdempotencyKeyLayer::reject_large_responses)) |
 //! | <a id="response_unreadable"></a>`response_unreadable` | 500 | no | the operation is done, and its record cannot be read |
-//! | <a id="failed_before"></a>`failed_before` | 500 | no | the record says that the operation failed for good |
+//! | <a id="failed_before"></a>`failed_before` | 500 | no | according to the record, the operation failed permanently |
 //! | <a id="hook_failed"></a>`hook_failed` | 500 | yes | a function that the application gave to the layer panicked before anything ran; in place of a refusal that [`on_rejection`](IdempotencyKeyLayer::on_rejection) could not decorate, it is retryable as that is |
 //! | <a id="misconfigured"></a>`misconfigured` | 500 | no | the settings contradict each other ([`validate`](IdempotencyKeyLayer::validate)), or the layer is applied twice |
 //! | <a id="overloaded"></a>`overloaded` | 503 | yes | the limit of [handlers](IdempotencyKeyLayer::max_in_flight) or of [buffered bodies](IdempotencyKeyLayer::max_buffered) is reached, or a queue inside the layer had no place in time; nothing ran |

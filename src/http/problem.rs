@@ -130,7 +130,7 @@ impl Problem {
     )
     .retry_after(Duration::from_secs(1));
     pub(super) const FAILED_BEFORE: Self =
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "failed_before", "the operation failed for good");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "failed_before", "the operation failed permanently");
     pub(super) const PROBE_FAILED: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "probe_failed",

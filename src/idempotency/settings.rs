@@ -128,12 +128,12 @@ impl EngineSettings {
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.function.as_deref() == Some("") {
             return Err(Error::config(
-                "the scope is empty: say what sets this function's keys apart from those of others",
+                "the scope is empty: set a name that distinguishes this function's keys from those of others",
             ));
         }
         if self.name.as_deref() == Some("") {
             return Err(Error::config(
-                "the engine's name is empty: leave it out, or say what sets the engine apart from others",
+                "the engine's name is empty: omit it, or set a name that distinguishes the engine from others",
             ));
         }
         if self.lease < MIN_LEASE {

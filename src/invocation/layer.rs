@@ -26,7 +26,7 @@ use crate::{
 /// | [`wait_up_to`](Self::wait_up_to) | no wait |
 /// | [`heartbeat`](Self::heartbeat) | as the engine's, without a known deadline |
 /// | [`with_settings`](Self::with_settings) | as the engine's |
-/// | [`before_replay`](Self::before_replay) | none |
+/// | [`before_replay`](Self::before_replay), [`label`](Self::label) | none |
 #[must_use]
 pub struct InvocationLayer<T> {
     settings: LayerSettings,

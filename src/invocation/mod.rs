@@ -1,5 +1,24 @@
 //! Makes whole invocations idempotent, for functions whose event is one operation.
 //!
+//! ```no_run
+//! use lambda_once::{Idempotency, Key, MemoryStore, invocation::InvocationLayer};
+//! use lambda_runtime::{Error, LambdaEvent, service_fn, tower::ServiceBuilder};
+//! use serde::Deserialize;
+//!
+//! #[derive(Deserialize)]
+//! struct Order { order_id: String, cents: u64 }
+//!
+//! async fn book(event: LambdaEvent<Order>) -> Result<String, Error> {
+//!     Ok(format!("booked {}", event.payload.order_id))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+//! let once = Idempotency::new(MemoryStore::new());
+//! let layer = InvocationLayer::new(once, Key::pointer("/order_id")).validate()?;
+//! lambda_runtime::run(ServiceBuilder::new().layer(layer).service(service_fn(book))).await
+//! # }
+//! ```
+//!
 //! The module provides a `tower` layer over a service for `LambdaEvent<T>`, for functions that are invoked directly or
 //! by Step Functions, Cognito or EventBridge. A repeated event gets the first result without running the handler. For
 //! queues and HTTP requests, use their services, which handle single records and responses.
@@ -12,6 +31,7 @@
 //! | done before, its result no longer decodes | [`StoredResult`](crate::ErrorKind::StoredResult) | ends the same way |
 //! | failed now | the handler's error | runs; after a permanent error: [`ReplayedFailure`](crate::OutcomeKind::ReplayedFailure) |
 //! | failed permanently before | [`ReplayedFailure`](crate::OutcomeKind::ReplayedFailure), with that error's text | ends the same way |
+//! | superseded by a newer operation, before | [`Superseded`](crate::OutcomeKind::Superseded) | ends the same way |
 //! | running elsewhere | [`InProgress`](crate::OutcomeKind::InProgress) | helps |
 //! | overtaken by an unfinished run | [`LeaseLost`](crate::OutcomeKind::LeaseLost) | helps |
 //! | key used for a different payload | [`Mismatch`](crate::OutcomeKind::Mismatch) | ends the same way; helps if that operation is running, and fails transiently |
@@ -39,27 +59,6 @@
 //! # The handler's claim
 //!
 //! The handler can get its [`claim`], which indicates a takeover and contains the key's hash.
-//!
-//! # Example
-//!
-//! ```no_run
-//! use lambda_once::{Idempotency, Key, MemoryStore, invocation::InvocationLayer};
-//! use lambda_runtime::{Error, LambdaEvent, service_fn, tower::ServiceBuilder};
-//! use serde::Deserialize;
-//!
-//! #[derive(Deserialize)]
-//! struct Order { order_id: String, cents: u64 }
-//!
-//! async fn book(event: LambdaEvent<Order>) -> Result<String, Error> {
-//!     Ok(format!("booked {}", event.payload.order_id))
-//! }
-//!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
-//! let once = Idempotency::new(MemoryStore::new());
-//! let layer = InvocationLayer::new(once, Key::pointer("/order_id")).validate()?;
-//! lambda_runtime::run(ServiceBuilder::new().layer(layer).service(service_fn(book))).await
-//! # }
-//! ```
 
 mod claim;
 mod error;

@@ -279,7 +279,7 @@ impl<S: Amend> Amend for CachedStore<S> {
 }
 
 fn miscounted() -> Error {
-    let message = "the store gave more or fewer answers than there were requests";
+    let message = "the store returned a different number of results than there were requests";
     Error::new(ErrorKind::Request, ErrorStatus::Ambiguous, "claim", message)
 }
 

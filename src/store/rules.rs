@@ -292,13 +292,16 @@ pub(crate) fn judge_for(record: &Record, claimant: &Claimant, now: Timestamp) ->
             // Without a first attempt there is nothing to release.
             let is_released = attempt > 0 && record.released == Some(attempt);
             match claimant.takeover {
+                // C7: an operator's release, or the policy. Both need a lapsed claim, which C5 excludes.
                 _ if is_lapsed && is_released => Judgement::Free,
                 Takeover::Allowed if is_lapsed => Judgement::Free,
+                // C5
                 _ if is_mine => {
                     let prior_status = record.prior_status;
                     Judgement::Mine(Grant { lease_until, attempt, prior_status, has_merged_doubt: false })
                 }
                 Takeover::Refused if is_lapsed => Judgement::Refused(Refusal::Abandoned { attempt }),
+                // C6
                 _ => Judgement::Refused(Refusal::InProgress { lease_until: Some(lease_until), attempt }),
             }
         }

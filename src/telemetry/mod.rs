@@ -15,23 +15,23 @@
 //!
 //! | field | content |
 //! |---|---|
-//! | `outcome` | the outcome of the operation: [`Outcome::as_str`](crate::Outcome::as_str), or [`ErrorKind::as_str`](crate::ErrorKind::as_str); `unprotected` if an HTTP request ran without its claim since the store was unavailable |
+//! | `outcome` | the outcome of the operation: [`Outcome::as_str`](crate::Outcome::as_str), or [`ErrorKind::as_str`](crate::ErrorKind::as_str); `unprotected` if an HTTP request ran without a claim because the store was unavailable |
 //! | `code` | of an HTTP request that was refused before anything was claimed: the [code](crate::http#refusals) of the refusal |
-//! | `suppressed` | of such a refusal at *warn*: how many more there have been since the last warning with this code |
+//! | `suppressed` | of such a refusal at *warn*: the number of further refusals with this code since the last warning |
 //! | `verdict` | of `failed`: `transient`, `permanent` or `unknown` |
 //! | `operation` | the operation's name, or the kind of the service; on a [named engine](crate::Idempotency#names) `name.` stands before it |
-//! | `key` | the hash of the key, as the store has it |
-//! | `differs` | of a mismatch, if they are known: the parts in which the payload differs from that on record, separated by commas: `method_and_path`, `query`, `headers`, `body` |
-//! | `attempt` | how often the key has been granted; 0 where nothing was. Not for records of a batch |
-//! | `message_id`, `receive_count` | of a record of a batch: which message, and which delivery of it |
+//! | `key` | the hash of the key, as stored |
+//! | `differs` | of a mismatch: the parts in which the payload differs from the recorded one, if they are known, separated by commas: `method_and_path`, `query`, `headers`, `body` |
+//! | `attempt` | the number of grants of the key, 0 if nothing was granted. Not for records of a batch |
+//! | `message_id`, `receive_count` | of a record of a batch: the message, and the number of the delivery |
 //! | `reported` | of a record of a batch: whether it is in the list of failures |
 //! | `dead_lettered` | of a record of a batch: `true` if it was dead-lettered, or has the key and the payload of one that was |
-//! | `error` | the text of the error, if there is one. Of `replayed_failure` it is that of the recorded failure, except in batches, which do not read it |
+//! | `error` | the text of the error, if there is one. For `replayed_failure` it is the text of the recorded failure, except in batches, which do not read it |
 //!
 //! # Spans
 //!
 //! The handler of a record runs in a span `record` at *info*, with `message_id`, `key`, `attempt` and `aws_trace_header` (of an
-//! SQS message that has one: the trace that its sender has begun), so that what the handler logs says which record it is about.
+//! SQS message that has one: the trace that its sender has begun). The handler's own events then name their record.
 //! A handler of several records at once runs in a span `records` with their `count`.
 //!
 //! The other spans are at *debug*, with the names of OpenTelemetry's
@@ -52,14 +52,16 @@
 //! # Events
 //!
 //! Each batch ends with one event `batch` at *info*. It counts the batch's `records`, and of them those that were `executed`, that
-//! were duplicates of what had been decided (`duplicates_saved`), that `failed`, that ended in `errors`, such as trouble with the
+//! were duplicates of finished operations (`duplicates_saved`), that `failed`, that ended in `errors`, such as an error of the
 //! store, that had any `other` outcome, and that were `reported`. [`Emf`] counts the same under `Operations`, `Executed` and
 //! `TookOver`, `DuplicatesSaved`, the names of failures, and `Errors`.
 //!
-//! Levels: *debug* for what is expected (executed, replayed, ignored), *info* for what will be tried again (in progress, not
-//! started, skipped, a transient failure), for what is superseded, for replayed failures, for replays of another payload version and for what a probe has recovered, *warn* for what needs
-//! a look (took over, mismatch, abandoned, a permanent or unknown failure, a probe that failed), *error* for what was lost
-//! or left open (panicked, cancelled, unrecorded, lease lost, trouble with the store).
+//! | level | outcomes |
+//! |---|---|
+//! | *debug* | executed, replayed, ignored |
+//! | *info* | retries (in progress, not started, skipped, a transient failure), superseded, replayed failures, replays of another payload version, recovered by a probe |
+//! | *warn* | took over, mismatch, abandoned, a permanent or unknown failure, a failed probe |
+//! | *error* | outcomes that are lost or unresolved (panicked, cancelled, unrecorded, lease lost), errors of the store |
 //!
 //! An HTTP request that is refused before anything is claimed is logged at *info*. Three codes are logged at *warn*, each at most
 //! once a minute by each layer: `caller_unknown` and `key_missing`, because an authorizer or a client may be misconfigured, and `overloaded`.

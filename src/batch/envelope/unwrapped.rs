@@ -69,7 +69,7 @@ pub(in crate::batch) struct NothingInside;
 
 impl fmt::Display for NothingInside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the envelope holds no work")
+        f.write_str("the envelope contains no message")
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lookups, which read records before they are claimed when many of a batch turn out to be done (B12).
+//! Lookups, which read records before they are claimed when many of a batch turn out to be final (B12).
 
 /// The number of records that claims must find done before lookups begin.
 const MIN_DONE: usize = 3;

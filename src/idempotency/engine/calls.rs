@@ -53,7 +53,7 @@ impl Engine {
 }
 
 pub(super) fn silent(operation: &'static str) -> Error {
-    Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, "the store did not answer in time")
+    Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, operation, "the store did not respond in time")
 }
 
 /// Returns the same error for every request of a call.
@@ -62,6 +62,6 @@ pub(super) fn for_each<T>(error: Error, requests: usize) -> Answers<T> {
 }
 
 fn miscounted(operation: &'static str) -> Error {
-    let message = "the store gave more or fewer answers than there were requests";
+    let message = "the store returned a different number of results than there were requests";
     Error::new(ErrorKind::Request, ErrorStatus::Ambiguous, operation, message)
 }

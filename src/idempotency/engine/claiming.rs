@@ -239,7 +239,7 @@ pub(super) fn warn_of_merged_doubt(request: &ClaimRequest, grant: &Grant) {
         tracing::warn!(
             target: "lambda_once", entity = %Entity::of(&request.key),
             "65 operations of this entity may have taken effect without an outcome. Older ones wait until a newer one \
-             completes; if none will, delete the entity's mark"
+             completes; if none will, an operator can resolve the doubt"
         );
     }
 }

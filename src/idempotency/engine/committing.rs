@@ -237,7 +237,7 @@ impl Engine {
 /// Awaits the store's report on a transaction for `time`. Without a report the transaction may be committed.
 async fn told_in(time: Duration, answer: BoxFuture<'_, Result<(), Error>>) -> Result<(), Error> {
     timeout(time.min(MAX_CALL_TIME), answer).await.unwrap_or_else(|_| {
-        let message = "the store did not say in time whether the transaction was rolled back";
+        let message = "the store did not confirm in time that the transaction was rolled back";
         Err(Error::new(ErrorKind::Transaction, ErrorStatus::Ambiguous, COMMIT, message))
     })
 }

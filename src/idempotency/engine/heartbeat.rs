@@ -119,7 +119,7 @@ fn renew_at(from: Timestamp, window: &Window) -> Timestamp {
 }
 
 fn no_renewal() -> Error {
-    let message = "the store did not say how long the renewed lease is";
+    let message = "the store did not return the end of the renewed lease";
     Error::new(ErrorKind::Request, ErrorStatus::Ambiguous, "renew", message)
 }
 

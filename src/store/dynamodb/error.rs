@@ -24,7 +24,7 @@ where
             (ErrorKind::Request, ErrorStatus::Permanent, "the request could not be built".to_owned())
         }
         SdkError::TimeoutError(_) => {
-            (ErrorKind::Timeout, ErrorStatus::Ambiguous, "DynamoDB did not answer in time".to_owned())
+            (ErrorKind::Timeout, ErrorStatus::Ambiguous, "DynamoDB did not respond in time".to_owned())
         }
         SdkError::DispatchFailure(failure) if failure.is_timeout() => {
             (ErrorKind::Timeout, ErrorStatus::Ambiguous, "DynamoDB could not be reached in time".to_owned())

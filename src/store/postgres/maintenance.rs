@@ -112,7 +112,7 @@ impl PostgresStore {
             read.and(settings).map_err(|failure| failure.error)
         });
         let settings = warmed.await.unwrap_or_else(|_| {
-            let message = "PostgreSQL did not answer in time";
+            let message = "PostgreSQL did not respond in time";
             Err(Error::new(ErrorKind::Timeout, ErrorStatus::Temporary, OPERATION, message))
         })?;
         if let Some(row) = settings.first() {

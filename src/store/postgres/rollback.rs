@@ -210,7 +210,7 @@ pub(super) fn ended_by_the_handler() -> Error {
 /// Returns the error of a transaction whose state could not be determined, because the handler may have committed it
 /// before.
 fn not_known() -> Error {
-    let message = "PostgreSQL did not say in time whether the transaction was rolled back; it was, unless the handler has \
+    let message = "PostgreSQL did not confirm in time that the transaction was rolled back; it was, unless the handler has \
                    sent `COMMIT` itself";
     Error::new(ErrorKind::Transaction, ErrorStatus::Ambiguous, COMMIT, message)
 }

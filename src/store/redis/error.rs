@@ -54,7 +54,7 @@ pub(super) fn is_of_connection(error: &RedisError) -> bool {
 
 fn classify(error: &RedisError) -> (ErrorKind, ErrorStatus, String) {
     if error.is_timeout() {
-        return (ErrorKind::Timeout, ErrorStatus::Ambiguous, "Redis did not answer in time".to_owned());
+        return (ErrorKind::Timeout, ErrorStatus::Ambiguous, "Redis did not respond in time".to_owned());
     }
     if let Some(code) = error.code() {
         let detail = error.detail().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use axum::{Json, Router, routing::post};
 use lambda_once::{
-    DynamoDbStore, Idempotency,
+    AfterUnknown, DynamoDbStore, Idempotency,
     http::{Caller, IdempotencyKeyLayer},
 };
 use serde_json::{Value, json};
@@ -12,14 +12,16 @@ async fn pay(Json(payment): Json<Value>) -> Json<Value> {
 }
 
 fn app(once: Idempotency) -> Result<Router, lambda_once::Error> {
-    // The caller to whom a key belongs, identified here by the token.
+    // The caller to whom a key belongs, identified here by the token. A new token is another caller, so a service uses the account.
     let caller = Caller::from_fn(|parts| Some(parts.headers.get("authorization")?.to_str().ok()?.to_owned()));
-    Ok(Router::new().route("/payments", post(pay)).layer(IdempotencyKeyLayer::new(once, caller).validate()?))
+    Ok(Router::new().route("/payments", post(pay).route_layer(IdempotencyKeyLayer::new(once, caller).validate()?)))
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let once = Idempotency::builder(DynamoDbStore::from_env().await?).scope("payments").build()?;
+    // After a crash, nobody knows whether the payment was made.
+    let builder = Idempotency::builder(DynamoDbStore::from_env().await?).after_unknown(AfterUnknown::Refuse);
+    let once = builder.scope("payments").build()?;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
     Ok(axum::serve(listener, app(once)?).await?)
 }

@@ -151,7 +151,7 @@ impl VisibilityBackoff {
         let Ok(entries) = changes.into_iter().enumerate().map(entry).collect::<Result<Vec<_>, _>>() else { return };
         let call = self.client.change_message_visibility_batch().queue_url(queue).set_entries(Some(entries)).send();
         let Ok(answer) = tokio::time::timeout(MAX_CALL_TIME, call).await else {
-            tracing::warn!(target: "lambda_once", messages, "SQS did not answer in time when visibility timeouts were to be changed");
+            tracing::warn!(target: "lambda_once", messages, "SQS did not respond in time when visibility timeouts were to be changed");
             return;
         };
         match answer {

@@ -109,7 +109,7 @@ impl SqsDeadLetters {
             request = request.message_group_id(group).message_deduplication_id(deduplication_id(&letter)?);
         }
         let sent =
-            tokio::time::timeout(MAX_CALL_TIME, request.send()).await.map_err(|_| "SQS did not answer in time")?;
+            tokio::time::timeout(MAX_CALL_TIME, request.send()).await.map_err(|_| "SQS did not respond in time")?;
         sent.map_err(|error| aws_sdk_sqs::error::DisplayErrorContext(error).to_string())?;
         Ok(())
     }

@@ -143,7 +143,7 @@ impl DynamoDbStore {
             Ok(answer) => {
                 let responses = answer.responses.unwrap_or_default();
                 if responses.len() != count {
-                    let message = "DynamoDB gave more or fewer answers than there were statements";
+                    let message = "DynamoDB returned a different number of responses than there were statements";
                     return for_each(
                         Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message),
                         count,

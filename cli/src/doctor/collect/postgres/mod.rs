@@ -29,12 +29,12 @@ pub(crate) async fn postgres(url: &str, place: String, schema: &str) -> Result<P
     let (config, tls) = client(url)?;
     let (client, connection) = timeout(TIMEOUT, config.connect(tls))
         .await
-        .context("PostgreSQL did not answer in time")?
+        .context("PostgreSQL did not respond in time")?
         .with_context(|| format!("no connection to {place}"))?;
     let driver = tokio::spawn(connection);
     let found = timeout(TIMEOUT, describe(&client, &config, place, schema)).await;
     driver.abort();
-    found.context("PostgreSQL did not answer in time")?
+    found.context("PostgreSQL did not respond in time")?
 }
 
 async fn describe(client: &Client, config: &Config, place: String, schema: &str) -> Result<Postgres> {
