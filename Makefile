@@ -127,7 +127,10 @@ lint-features: require
 	$(PYTHON) -m tools.checks.messages
 
 # Without "advisories", because their database is not in a package registry.
-lint-rest: require doc
+lint-rest: require
+	@# As on docs.rs, which shows the features of each item.
+	RUSTDOC="$(CURDIR)/tools/checks/rustdoc-unstable.sh" RUSTDOCFLAGS="--cfg docsrs -D warnings" \
+		cargo doc --workspace --all-features --no-deps
 	$(PYTHON) -m tools.checks.surface
 	$(PYTHON) -m tools.setup.with_tools cargo-deny -- cargo deny --workspace check bans licenses sources
 	$(PYTHON) -m tools.setup.with_tools sam -- sam validate --lint --region us-east-1
@@ -178,10 +181,9 @@ durable: require ## An operation inside a step of the AWS durable execution SDK,
 tutorial: require ## Executes the commands of docs/getting-started.md
 	@$(PYTHON) -m tools.scenarios.tutorial
 
-# As on docs.rs, which shows the features of each item.
-doc: require ## For users: Builds the documentation of the API in target/doc
-	RUSTDOC="$(CURDIR)/tools/checks/rustdoc-unstable.sh" RUSTDOCFLAGS="--cfg docsrs -D warnings" \
-		cargo doc --workspace --all-features --no-deps
+doc: require ## For users: Builds the documentation of the API, with the features of each item, in target/doc
+	@RUSTDOC="$(CURDIR)/tools/checks/rustdoc-unstable.sh" RUSTDOCFLAGS="--cfg docsrs" \
+		cargo doc --package lambda-once --all-features --no-deps
 
 book: require ## Builds the pages in docs/ as a book in target/book, and checks its links
 	@$(PYTHON) -m tools.setup.with_tools mdbook -- $(PYTHON) -m tools.checks.book build

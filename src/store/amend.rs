@@ -2,22 +2,18 @@
 //! of an entity.
 //!
 //! ```
-//! use std::time::Duration;
 //! use lambda_once::{
 //!     MemoryStore,
 //!     store::{amend::{Amend, AmendRequest, Amendment}, listing::{List, ListRequest, ListedState}},
 //! };
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
-//! // Lets the next delivery run each operation whose worker has died, after their effects were looked up.
+//! // The next delivery may run the operations of this page whose worker has died. Their effects were looked up.
 //! let store = MemoryStore::new();
 //! let lapsed = store.list(&ListRequest::new(ListedState::Lapsed)).await?;
-//! let release = |found: &lambda_once::store::listing::ListedRecord| {
-//!     let request = AmendRequest::new(found.key, &found.record, Amendment::Release);
-//!     AmendRequest { skew_margin: Duration::from_secs(1), ..request }
-//! };
-//! for answer in store.amend(&lapsed.records.iter().map(release).collect::<Vec<_>>()).await {
-//!     println!("{:?}", answer?);
+//! for found in &lapsed.records {
+//!     let release = AmendRequest::new(found.key, &found.record, Amendment::Release);
+//!     println!("{:?}", store.amend(&[release]).await.remove(0)?);
 //! }
 //! # Ok(()) }
 //! ```

@@ -1,11 +1,10 @@
 //! A local cache of outcomes in front of a store.
 //!
 //! ```no_run
-//! use std::time::Duration;
 //! use lambda_once::{CachedStore, DynamoDbStore};
 //!
 //! # async fn init() -> Result<(), lambda_once::Error> {
-//! let store = CachedStore::new(DynamoDbStore::from_env().await?).max_bytes(4 * 1024 * 1024).max_age(Duration::from_secs(300));
+//! let store = CachedStore::new(DynamoDbStore::from_env().await?).max_bytes(4 * 1024 * 1024);
 //! # Ok(()) }
 //! ```
 

@@ -1,13 +1,11 @@
 //! Lists of operations without a recorded success: in progress, lapsed, or failed.
 //!
 //! ```
-//! use std::time::Duration;
 //! use lambda_once::{MemoryStore, store::listing::{List, ListRequest, ListedState}};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lambda_once::Error> {
 //! // For an alarm: operations whose worker has died.
-//! let request = ListRequest { skew_margin: Duration::from_secs(1), ..ListRequest::new(ListedState::Lapsed) };
-//! let lapsed = MemoryStore::new().list(&request).await?;
+//! let lapsed = MemoryStore::new().list(&ListRequest::new(ListedState::Lapsed)).await?;
 //! println!("{} of {} records", lapsed.records.len(), lapsed.read);
 //! # Ok(()) }
 //! ```

@@ -1,14 +1,15 @@
 //! The contract between the engine and a store, and the stores themselves.
 //!
 //! ```no_run
-//! use std::{sync::Arc, time::Duration};
+//! use std::sync::Arc;
 //! use lambda_once::{CachedStore, DynamoDbStore, Idempotency, MemoryStore, Store};
 //!
 //! # async fn init() -> Result<(), lambda_once::Error> {
-//! let is_local = std::env::var_os("AWS_LAMBDA_FUNCTION_NAME").is_none();
+//! // In a test nothing else shares the records.
+//! let is_test = std::env::var_os("IN_MEMORY").is_some();
 //! let store: Arc<dyn Store> =
-//!     if is_local { Arc::new(MemoryStore::new()) } else { Arc::new(CachedStore::new(DynamoDbStore::from_env().await?)) };
-//! let once = Idempotency::builder(store).retention(Duration::from_secs(86_400)).build()?;
+//!     if is_test { Arc::new(MemoryStore::new()) } else { Arc::new(CachedStore::new(DynamoDbStore::from_env().await?)) };
+//! let once = Idempotency::new(store);
 //! # Ok(()) }
 //! ```
 //!

@@ -4,7 +4,7 @@
 //! use lambda_once::{Idempotency, MemoryStore, telemetry::Emf};
 //!
 //! # fn main() -> Result<(), lambda_once::Error> {
-//! tracing_subscriber::fmt().json().with_target(false).init(); // events
+//! tracing_subscriber::fmt().json().init(); // events
 //! let once = Idempotency::builder(MemoryStore::new()).observer(Emf::new("Payments")).build()?; // and metrics
 //! # Ok(()) }
 //! ```

@@ -10,7 +10,7 @@
 //!     Ok(())
 //! }
 //!
-//! // A failed reading does not delay those of other sensors in the shard.
+//! // Within a batch a failed reading blocks only those of its sensor. The shard still resumes from it.
 //! let service = testing::engine().kinesis(Key::message_id(), store).order(StreamOrder::Key);
 //! ```
 

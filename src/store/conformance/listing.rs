@@ -39,18 +39,19 @@ impl Subject {
 
     /// Returns the records of all pages, and the number of pages.
     async fn pages(&self, mut request: ListRequest) -> (BTreeMap<KeyHash, Record>, usize) {
-        let (mut listed, mut pages) = (BTreeMap::new(), 0);
+        let (mut listed, mut pages, mut seen) = (BTreeMap::new(), 0, Vec::new());
         loop {
             let page = self.page(&request).await;
             pages += 1;
             listed.extend(page.records.into_iter().map(|found| (found.key, found.record)));
             let Some(next) = page.next else { return (listed, pages) };
             // As in a tool that is called once per page.
-            let next = Some(Cursor::new(next.to_string()));
-            if next == request.after {
-                broken("a page ends behind the one before", "another cursor", next);
+            let next = Cursor::new(next.to_string());
+            if seen.contains(&next) {
+                broken("no page repeats an earlier one", "a new cursor", next);
             }
-            request.after = next;
+            seen.push(next.clone());
+            request.after = Some(next);
         }
     }
 

@@ -1,10 +1,10 @@
 //! Keeps records in a DynamoDB table.
 //!
 //! ```no_run
-//! use lambda_once::store::dynamodb::{Calls, Config};
+//! use lambda_once::store::dynamodb::Config;
 //!
 //! # async fn init() -> Result<(), lambda_once::Error> {
-//! let store = Config::new("payments").key_prefix("charges#").calls(Calls::Single).load().await?;
+//! let store = Config::new("payments").key_prefix("charges#").load().await?;
 //! # Ok(()) }
 //! ```
 //!

@@ -184,8 +184,8 @@ impl Config {
     /// change the index, and a completion is then not a HOT update.
     ///
     /// `migrate` blocks writes while it creates the index. For a large table, first run its statement from
-    /// [`schema`](PostgresStore::schema) manually with `CONCURRENTLY`. Lists are also correct without the index, but
-    /// read the whole table for each page.
+    /// [`schema`](PostgresStore::schema) manually with `CONCURRENTLY`. Lists are also correct without the index. They
+    /// then read the primary key's index in hash order, and skip the entries of other scopes.
     pub fn listing_index(mut self, enabled: bool) -> Self {
         self.listing_index = enabled;
         self

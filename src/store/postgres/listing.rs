@@ -1,4 +1,4 @@
-//! Lists records with one statement per page, which reads the scope by its primary key, or by the index for lists.
+//! Lists records with one statement per page.
 
 use tokio_postgres::types::Type;
 

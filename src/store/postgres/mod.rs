@@ -1,11 +1,12 @@
 //! Keeps records in a PostgreSQL table.
 //!
 //! ```no_run
-//! use lambda_once::store::postgres::Config;
+//! use lambda_once::{Idempotency, store::postgres::Config};
 //!
 //! # async fn init() -> Result<(), lambda_once::Error> {
-//! let store = Config::from_url("postgres://payments@db.example.com/shop")?.scope("charges").build()?;
-//! store.migrate().await?;
+//! // `PostgresStore::migrate` has created the tables during deployment.
+//! let store = Config::from_url("postgres://once_app@db.example.com/orders")?.pool_size(2).build()?;
+//! let once = Idempotency::new(store);
 //! # Ok(()) }
 //! ```
 //!

@@ -152,7 +152,9 @@ def perform(subject, program, groups, mutants, results, is_again):
     survivors = 0
     for mutant in mutants:
         key, explained = subject.key(mutant), EXPLAINED.get(mutant.identity())
-        is_known = results.known.get(key) or key in results.known and explained
+        # The result of a test that is no longer there is void.
+        tests = {test for group in groups for test in group} | {"hangs", "the program dies"}
+        is_known = results.known.get(key) in tests or key in results.known and explained
         if is_again or not is_known:
             with subject.applied(mutant):
                 results.add(key, detects(program, [*likely(results, mutant, groups), *groups]))

@@ -20,7 +20,7 @@ ANY_VALUE = "only the presence of the field counts"
 ANY_NUMBER = "the client takes every number as applied"
 FORGOTTEN = "a row that is forgotten is deleted, not updated"
 FILTERED = "the client filters the rows again"
-ONE_CLAIM = "a token is that of one claim, and the row without one is locked"
+ONE_CLAIM = "a token belongs to one claim, and a row that was handed back is locked by this transaction"
 HINT = "a hint to the planner, which changes no result"
 
 SURVIVORS = [
@@ -89,8 +89,6 @@ SURVIVORS = [
       for old, new in (("AND", "OR"), ("AND ($5::text IS NULL OR operation = $5::text)", ""))),
     *(Survivor(file, line, "MATERIALIZED", "", HINT)
       for file in ("purge.sql", "purge_marks.sql") for line in ("WITH clock AS MATERIALIZED (", "), expired AS MATERIALIZED (")),
-    *(Survivor(file, "ORDER BY purge_day", "ORDER BY purge_day", "", "it decides which rows are deleted first")
-      for file in ("purge.sql", "purge_marks.sql")),
     Survivor("release.sql", "WITH held AS MATERIALIZED (", "MATERIALIZED", "", HINT),
     Survivor("settle.sql", "AND (what <> 3 OR r.lease_until >= greatest(now - margin, 0))  -- a late renewal would revive a claim whose holder has stopped",
              "0", "1", SINCE_1970),
@@ -102,8 +100,7 @@ SURVIVORS = [
                "SELECT FROM once_records WHERE scope = $1::text AND key_hash = $11::bytea AND owner IS NOT DISTINCT FROM $12::bytea AND status = 0",
                old, new, ONE_CLAIM)
       for old, new in (("scope = $1::text", "true"), ("AND key_hash = $11::bytea", ""), ("AND status = 0", ""))),
-    Survivor("schema_marks.sql", "v               integer  NOT NULL DEFAULT 1,", "1", "2", "each transaction that inserts a mark writes its version"),
-    Survivor("schema_marks.sql", ") WITH (fillfactor = 70);", "70", "71", "space for updates, which changes no result"),
+    Survivor("schema_marks.sql", "v               integer  NOT NULL DEFAULT 1,", "1", "2", "a row without a written version has the expiration 0, so it counts as absent"),
     Survivor("is_migrated.sql", "SELECT 1", "1", "2", "only the presence of the row counts"),
 ]
 

@@ -149,8 +149,8 @@ fn check_table(postgres: &Postgres, table: &PostgresTable, report: &mut Report) 
             Error,
             "postgres-key-missing",
             resource,
-            "There is no primary key as in docs/postgresql.md: claims are refused, or read a whole scope.",
-            "a table with the primary key of docs/postgresql.md",
+            "There is no primary key with the columns of docs/postgresql.md in their order: claims are refused, or read a whole scope.",
+            "ALTER TABLE … ADD PRIMARY KEY with the columns of docs/postgresql.md, in their order",
         );
     }
     if !table.has_purge_index {

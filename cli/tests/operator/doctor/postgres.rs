@@ -105,6 +105,11 @@ async fn each_fault_of_postgres_is_found() {
             "postgres-key-missing",
         ),
         (
+            "ALTER TABLE SCHEMA.once_records DROP CONSTRAINT once_records_pkey, ADD PRIMARY KEY (scope, key_hash)",
+            "ALTER TABLE SCHEMA.once_records DROP CONSTRAINT once_records_pkey, ADD PRIMARY KEY (key_hash, scope)",
+            "postgres-key-missing",
+        ),
+        (
             "ALTER TABLE SCHEMA.once_marks SET (autovacuum_enabled = No)",
             "ALTER TABLE SCHEMA.once_marks RESET (autovacuum_enabled)",
             "postgres-autovacuum-off",
