@@ -150,7 +150,7 @@ fn check_table(postgres: &Postgres, table: &PostgresTable, report: &mut Report) 
             "postgres-key-missing",
             resource,
             "There is no primary key with the columns of docs/postgresql.md in their order: claims are refused, or read a whole scope.",
-            "ALTER TABLE … ADD PRIMARY KEY with the columns of docs/postgresql.md, in their order",
+            "the primary key of docs/postgresql.md, with its columns in order: ALTER TABLE … ADD PRIMARY KEY",
         );
     }
     if !table.has_purge_index {
