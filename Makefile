@@ -43,6 +43,8 @@ BROWSER_ARGS ?=
 E2E_ARGS ?=
 # For `make concurrent`: `--watch` builds and starts the function with cargo lambda watch.
 CONCURRENT_ARGS ?=
+# As on docs.rs, which shows the features of each item.
+DOC := RUSTDOC="$(CURDIR)/tools/checks/rustdoc-unstable.sh" cargo doc --all-features --no-deps
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 export PYTHON STORE DETAILS BUILT
@@ -128,9 +130,7 @@ lint-features: require
 
 # Without "advisories", because their database is not in a package registry.
 lint-rest: require
-	@# As on docs.rs, which shows the features of each item.
-	RUSTDOC="$(CURDIR)/tools/checks/rustdoc-unstable.sh" RUSTDOCFLAGS="--cfg docsrs -D warnings" \
-		cargo doc --workspace --all-features --no-deps
+	RUSTDOCFLAGS="--cfg docsrs -D warnings" $(DOC) --workspace
 	$(PYTHON) -m tools.checks.surface
 	$(PYTHON) -m tools.setup.with_tools cargo-deny -- cargo deny --workspace check bans licenses sources
 	$(PYTHON) -m tools.setup.with_tools sam -- sam validate --lint --region us-east-1
@@ -182,8 +182,7 @@ tutorial: require ## Executes the commands of docs/getting-started.md
 	@$(PYTHON) -m tools.scenarios.tutorial
 
 doc: require ## For users: Builds the documentation of the API, with the features of each item, in target/doc
-	@RUSTDOC="$(CURDIR)/tools/checks/rustdoc-unstable.sh" RUSTDOCFLAGS="--cfg docsrs" \
-		cargo doc --package lambda-once --all-features --no-deps
+	@RUSTDOCFLAGS="--cfg docsrs" $(DOC) --package lambda-once
 
 book: require ## Builds the pages in docs/ as a book in target/book, and checks its links
 	@$(PYTHON) -m tools.setup.with_tools mdbook -- $(PYTHON) -m tools.checks.book build

@@ -1,7 +1,7 @@
 //! Makes every record of a queue's or stream's batch a separate idempotent operation.
 //!
-//! ```no_run
-//! use lambda_once::{Failure, Key, batch::{FullBatchFailure, PermanentFailures}, testing};
+//! ```
+//! use lambda_once::{Failure, Key, batch::FullBatchFailure, testing};
 //!
 //! #[derive(serde::Deserialize)]
 //! struct Order { order_id: String }
@@ -13,7 +13,7 @@
 //! let once = testing::engine(); // in a function: `Idempotency::new(DynamoDbStore::from_env().await?)`
 //! let service = once
 //!     .sqs(Key::pointer("/order_id"), book)
-//!     .permanent_failures(PermanentFailures::Report) // the queue's dead-letter queue gets them after its `maxReceiveCount`
+//!     .concurrency(5)
 //!     .on_full_batch_failure(FullBatchFailure::StoreError); // counted by the alarm on `Errors`
 //! ```
 //!

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import platform
-import re
 import shutil
 import signal
 import subprocess
@@ -19,27 +18,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tools.lib import builds
 from tools.lib.common import (
     ROOT, Background, answers, exit_on_signals, free_port, install, must, path_with, say, wait_until,
 )
 from tools.scenarios import deployed, deployed_faults
+from tools.scenarios.functions import ARCHITECTURE, WORK, for_this_machine, package, sam, sam_build
 from tools.servers.ministack import settings
 
 STACK = "lambda-once-e2e"
-WORK = ROOT / "target" / "e2e"
-ARCHITECTURE = {"x86_64": "x86_64", "aarch64": "arm64"}
-
-FUNCTIONS = ("orders", "payouts", "charges")
-# A function of the template, as required by sam build.
-BUILT_BY_SAM = re.compile(r"    Metadata:\n      BuildMethod: rust-cargolambda\n      BuildProperties:\n        Binary: (\w+)\n    Properties:\n")
-
-# Quick to compile. `make build` uses the unchanged profile of Cargo.toml.
-QUICK_RELEASE = {
-    "CARGO_PROFILE_RELEASE_LTO": "off",
-    "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
-    "CARGO_PROFILE_RELEASE_OPT_LEVEL": "1",
-}
 
 
 def local_aws(endpoint):
@@ -60,46 +46,10 @@ def local_aws(endpoint):
     }
 
 
-def sam(arguments, env, log):
-    """Runs SAM, and shows its output only if it fails."""
-    with open(log, "w") as output:
-        process = subprocess.run(["sam", *arguments], cwd=ROOT, env=env, stdout=output, stderr=subprocess.STDOUT)
-    if process.returncode != 0:
-        sys.exit(f"sam {arguments[0]} failed:\n{log.read_text()}")
-
-
-def sam_build(env):
-    say("building the functions for this machine (the first time some minutes)")
-    # A separate directory, so that a manual `sam deploy` never uses a binary that was built with little optimization.
-    sam(["build", "--build-dir", WORK / "build", "--no-cached",
-         "--parameter-overrides", f"Architecture={ARCHITECTURE[platform.machine()]}"],
-        # SAM looks for the binaries in target/, regardless of Cargo's setting.
-        {**env, **QUICK_RELEASE, "CARGO_TARGET_DIR": str(ROOT / "target")}, WORK / "build.log")
-    return WORK / "build" / "template.yaml"
-
-
-def package():
-    """Returns the template with the functions that Cargo has built, instead of those that SAM would build."""
-    programs = builds.programs("building the functions; the first time some minutes", ["-p", "functions"], FUNCTIONS)
-    for function in FUNCTIONS:
-        bootstrap = WORK / "package" / function / "bootstrap"
-        bootstrap.parent.mkdir(parents=True, exist_ok=True)
-        # Without symbols, the upload has a tenth of the size.
-        must(["strip", "-o", bootstrap, programs / function])
-    text, count = BUILT_BY_SAM.subn(r"    Properties:\n      CodeUri: package/\1\n", (ROOT / "template.yaml").read_text())
-    if count != len(FUNCTIONS) or "BuildMethod" in text:
-        sys.exit(f"template.yaml does not have {len(FUNCTIONS)} functions in the form that tools/scenarios/e2e.py expects")
-    (WORK / "template.yaml").write_text(text)
-    # Nested stacks.
-    shutil.copytree(ROOT / "iac", WORK / "iac", dirs_exist_ok=True, ignore=shutil.ignore_patterns("terraform"))
-    return WORK / "template.yaml"
-
-
 def deploy(template, env):
     say("deploying template.yaml")
     sam(["deploy", "--template-file", template, "--stack-name", STACK,
-         "--resolve-s3", "--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset",
-         "--parameter-overrides", f"Architecture={ARCHITECTURE[platform.machine()]}"],
+         "--resolve-s3", "--capabilities", "CAPABILITY_IAM", "--no-confirm-changeset", *for_this_machine()],
         env, WORK / "deploy.log")
 
 

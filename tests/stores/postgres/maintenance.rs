@@ -7,7 +7,7 @@ use lambda_once::{
     store::{
         amend::Amend,
         listing::{List, ListRequest, ListedState},
-        postgres::PostgresStore,
+        postgres::{PostgresStore, tokio_postgres},
     },
 };
 use tracing::Level;
@@ -99,13 +99,18 @@ async fn a_purge_deletes_expired_records_in_bounded_steps_and_skips_locked_ones(
     assert!(read_one(&store, &newer).await.is_some());
 }
 
+/// Returns the configuration of connections whose plans give rows no order.
+async fn unordered() -> tokio_postgres::Config {
+    let mut connection = support::postgres::connection().await;
+    connection.options("-c enable_indexscan=off -c enable_indexonlyscan=off -c enable_bitmapscan=off");
+    connection
+}
+
 /// Also if no index gives the rows this order.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_purge_deletes_the_oldest_records_and_marks_first() {
     let clock = support::future_clock();
-    let mut connection = support::postgres::connection().await;
-    connection.options("-c enable_indexscan=off -c enable_indexonlyscan=off -c enable_bitmapscan=off");
-    let config = support::postgres::config(connection).table(support::unique_name("records"));
+    let config = support::postgres::config(unordered().await).table(support::unique_name("records"));
     let store = config.build().unwrap().with_clock(clock.clone());
     store.migrate().await.unwrap();
     let claims = [ordered(&entity(), 1), ordered(&entity(), 1)];
@@ -372,11 +377,9 @@ async fn a_list_by_the_index_reads_only_operations_without_a_success() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pages_of_a_list_read_each_row_once() {
     for is_indexed in [false, true] {
-        // On the server's clock, and with plans that give rows no order.
-        let mut connection = support::postgres::connection().await;
-        connection.options("-c enable_indexscan=off -c enable_indexonlyscan=off -c enable_bitmapscan=off");
+        // On the server's clock.
         let table = support::unique_name("records");
-        let config = support::postgres::config(connection).table(&table).listing_index(is_indexed);
+        let config = support::postgres::config(unordered().await).table(&table).listing_index(is_indexed);
         let store = config.build().unwrap();
         store.migrate().await.unwrap();
         let short = Duration::from_millis(1);
