@@ -82,10 +82,10 @@ bugs! {
     L4Renewal "L4" "a renewal does not move the expiration" ["renewals-expiry"];
     L5Lowers "L5" "a renewal may lower the lease" ["renewals"];
     L5Revives "L5" "a renewal revives a lapsed claim" ["renewals-server"];
-    L5Arrival "L5" "the stop point counts from the answer to a renewal" ["renewals"];
+    L5Arrival "L5" "the handler deadline counts from the answer to a renewal" ["renewals"];
     L5Lost "L5" "a run goes on although its lease is lost" ["renewals", "renewals-server"]
-        "its stop point ends it before another may claim";
-    L7Stop "L7" "a handler runs beyond its stop point" ["rerun"];
+        "its handler deadline ends it before another may claim";
+    L7Stop "L7" "a handler runs beyond its handler deadline" ["rerun"];
     L7Drop "L7" "a dropped handler's claim is released" ["cancel"];
     L7Claim "L7" "a dropped request leaves its claim" ["cancel-refuse"];
     G1Newest "G1" "a claim below the newest position is granted" ["order"];

@@ -72,7 +72,7 @@ impl System {
             Answer::Granted { took_over, .. } => self.granted(state, worker, took_over, events),
             Answer::Completed(record) | Answer::Failed(record) => self.replay(state, worker, &record, events),
             Answer::Superseded => self.acknowledge(state, worker),
-            // Nothing more is sent past the stop point.
+            // Nothing more is sent past the handler deadline.
             Answer::Refused | Answer::Found(_) if !self.is_in_time(state, worker) => self.stop(state, worker),
             // The INSERT met a record.
             Answer::Refused => self.send(state, worker, Request::Select),

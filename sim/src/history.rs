@@ -87,7 +87,7 @@ pub enum End {
     Unknown,
     /// It panicked.
     Panicked,
-    /// It was cancelled at the stop point, or its worker was killed.
+    /// It was cancelled at the handler deadline, or its worker was killed.
     Dropped,
 }
 

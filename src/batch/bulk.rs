@@ -69,8 +69,8 @@ impl<F> Bulk<F> {
 /// `concurrency` is the number of calls that run in parallel. Under [`AfterUnknown::Probe`](crate::AfterUnknown::Probe)
 /// a record that took over is probed and run alone, after the records that share a call.
 ///
-/// If the function panics or is cancelled at the stop point, the outcome of each of its records is unknown. The same
-/// applies if the number of verdicts differs from the number of records.
+/// If the function panics or is cancelled at the handler deadline, the outcome of each of its records is unknown. The
+/// same applies if the number of verdicts differs from the number of records.
 ///
 /// ```
 /// use lambda_once::{Failure, Idempotency, Key, MemoryStore, batch::bulk};

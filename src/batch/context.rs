@@ -45,11 +45,11 @@ impl RecordContext {
     }
 
     /// Returns the time at which the handler is cancelled if it is still running.
-    pub fn stop_point(&self) -> Timestamp {
+    pub fn handler_deadline(&self) -> Timestamp {
         self.stop
     }
 
-    /// Returns the time left until the [stop point](Self::stop_point).
+    /// Returns the time left until the [handler deadline](Self::handler_deadline).
     pub fn time_left(&self) -> Duration {
         self.stop.since(self.clock.now())
     }

@@ -170,9 +170,9 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
         BatchService { source, engine, registration, key, handler, decode, options, args }
     }
 
-    /// Sets the expected duration of a handler. A record does not start if less time is left before the stop point.
-    /// Below 5 ms, claims run four chunks ahead of the work from the beginning. An invocation with less time than this
-    /// fails ([`ErrorKind::Config`](crate::ErrorKind::Config)).
+    /// Sets the expected duration of a handler. A record does not start if less time is left before the handler
+    /// deadline. Below 5 ms, claims run four chunks ahead of the work from the beginning. An invocation with less time
+    /// than this fails ([`ErrorKind::Config`](crate::ErrorKind::Config)).
     ///
     /// Default: the longest run of the invocation so far.
     pub fn expected_duration(mut self, duration: Duration) -> Self {

@@ -20,8 +20,8 @@ use crate::telemetry::{Tallied, Tally};
 
 /// The requests of a layer that run in their own tasks.
 ///
-/// A graceful shutdown waits only for open connections, and not for the requests of clients that have disconnected. Wait
-/// for these tasks as well, before the runtime shuts down:
+/// A graceful shutdown waits only for open connections, and not for the requests of clients that have disconnected.
+/// Wait for these tasks as well, before the runtime shuts down:
 ///
 /// ```no_run
 /// # async fn shutdown() {}
@@ -43,8 +43,8 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Returns whether the request can be given up, because its client has disconnected and no handler has begun, not even
-    /// in an earlier attempt of a retry layer inside. Otherwise, the handler counts as begun from now on.
+    /// Returns whether the request can be given up, because its client has disconnected and no handler has begun, not
+    /// even in an earlier attempt of a retry layer inside. Otherwise, the handler counts as begun from now on.
     pub(super) fn gives_up(&self) -> bool {
         let gives_up = self.has_left() && !self.has_begun.load(Ordering::Relaxed);
         if !gives_up {
@@ -78,8 +78,9 @@ impl InFlight {
     }
 
     /// Completes when no request is running. Each ends at the latest when the maximum duration of its
-    /// [heartbeat](super::IdempotencyKeyLayer::heartbeat) has passed or, without one, at the stop point of its lease. Only
-    /// requests that run unprotected ([`fail_open`](super::IdempotencyKeyLayer::fail_open)) are not cancelled.
+    /// [heartbeat](super::IdempotencyKeyLayer::heartbeat) has passed or, without one, at the handler deadline of its
+    /// lease. Only requests that run unprotected ([`fail_open`](super::IdempotencyKeyLayer::fail_open)) are not
+    /// cancelled.
     pub async fn drain(&self) {
         self.0.close();
         self.0.wait().await;

@@ -132,7 +132,7 @@ impl Claim {
     /// Returns the time at which the handler is cancelled if it is still running. A
     /// [heartbeat](crate::Operation::heartbeat) moves it later, up to the maximum duration, and this is its current
     /// value.
-    pub fn stop_point(&self) -> Timestamp {
+    pub fn handler_deadline(&self) -> Timestamp {
         self.moved(|more| &more.stop).unwrap_or(self.granted().window.stop)
     }
 
@@ -147,7 +147,7 @@ impl Claim {
     }
 
     /// Shows the holder the current cancellation time.
-    pub(super) fn show_stop_point(&self, stop: Timestamp) {
+    pub(super) fn show_handler_deadline(&self, stop: Timestamp) {
         if let Some(more) = &self.granted().more {
             more.stop.store(stop.as_millis(), Ordering::Relaxed);
         }
@@ -203,7 +203,7 @@ impl Claim {
 
     /// Returns the same claim with a different cancellation time for its handler.
     #[must_use]
-    pub fn with_stop_point(self, stop: Timestamp) -> Self {
+    pub fn with_handler_deadline(self, stop: Timestamp) -> Self {
         self.changed(|granted| {
             granted.window.stop = stop;
             granted.more = None;

@@ -68,7 +68,7 @@ impl<F> Guarded<F> {
         Self { work, timer, clock, bounds, started: false }
     }
 
-    /// Moves the stop point to `stop`, with a timer that ends in `time` at the latest.
+    /// Moves the handler deadline to `stop`, with a timer that ends in `time` at the latest.
     pub(crate) fn stop_at(self: Pin<&mut Self>, stop: Timestamp, time: Duration) {
         let mut this = self.project();
         this.bounds.stop = stop;

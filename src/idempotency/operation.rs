@@ -117,7 +117,7 @@ impl<'a> Operation<'a> {
     /// | returns [`ProbeResult::Done`] | the result is recorded, and the outcome is [`Outcome::Recovered`]; nothing runs |
     /// | returns [`ProbeResult::NotDone`] | the operation runs; the outcome of a success is [`Outcome::TookOver`] |
     /// | fails, whatever the error's verdict | the claim is handed back, and the next run probes again; the outcome is a transient [`Outcome::Failed`] |
-    /// | panics, or is cancelled at the stop point | as for the handler; the next run probes again |
+    /// | panics, or is cancelled at the handler deadline | as for the handler; the next run probes again |
     ///
     /// ```
     /// # use lambda_once::{AfterUnknown, Failure, Idempotency, MemoryStore, Outcome, ProbeResult};
@@ -272,7 +272,7 @@ impl<P> Operation<'_, P> {
     }
 
     /// Sets the time to wait for the outcome of a run elsewhere, instead of returning [`Outcome::InProgress`]
-    /// immediately. The default is zero. The wait never exceeds the stop point.
+    /// immediately. The default is zero. The wait never exceeds the handler deadline.
     ///
     /// An outcome is replayed as soon as it is recorded. If the other run releases the operation, or its lease and the
     /// skew margin pass, the operation is claimed again and runs in the remaining time. Otherwise the outcome is
@@ -324,9 +324,9 @@ impl<P> Operation<'_, P> {
     /// Its result is stored as JSON, which does not represent every value: `NaN` and infinities become `null`, and
     /// `Some(None)` and `Some(())` are read back as `None`. A test can check that (`testing::assert_round_trip`).
     ///
-    /// `work` is dropped at the stop point, shortly before the deadline. Tasks that it has spawned and blocking calls
-    /// continue and are not protected. Without a known deadline the lease is renewed while `work` runs, for 15 minutes
-    /// by default ([`heartbeat`](Self::heartbeat)).
+    /// `work` is dropped at the handler deadline, shortly before the deadline. Tasks that it has spawned and
+    /// blocking calls continue and are not protected. Without a known deadline the lease is renewed while `work` runs,
+    /// for 15 minutes by default ([`heartbeat`](Self::heartbeat)).
     ///
     /// # Errors
     ///

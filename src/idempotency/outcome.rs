@@ -39,8 +39,8 @@ pub enum Outcome<T> {
     ReplayedFailure(StoredFailure),
     /// The operation ran now and failed, or its probe did. The verdict shows how the claim was settled.
     Failed(Failure),
-    /// The operation or its probe ran now and panicked, or was cancelled at the stop point. It may have taken effect,
-    /// and the claim is kept until its lease ends (after a panic, unless
+    /// The operation or its probe ran now and panicked, or was cancelled at the handler deadline. It may have taken
+    /// effect, and the claim is kept until its lease ends (after a panic, unless
     /// [`OnPanic::Transient`](crate::OnPanic::Transient) is set).
     Interrupted(Interruption),
     /// The operation is running elsewhere, or was until now.
@@ -70,7 +70,8 @@ pub enum Outcome<T> {
     /// The operation ran now, but longer than its lease, and another run claimed it meanwhile and has not finished. The
     /// result of this run is not recorded.
     LeaseLost,
-    /// The operation did not run, because no time was left before the stop point. The claim, if any, was released.
+    /// The operation did not run, because no time was left before the handler deadline. The claim, if any, was
+    /// released.
     NotStarted,
     /// The operation did not run, because a preceding operation in its order failed, or any operation in an order, if
     /// that stops the batch. The claim, if any, was released.
@@ -268,7 +269,7 @@ impl OutcomeKind {
 pub enum Interruption {
     /// It panicked.
     Panicked,
-    /// It was still running at the stop point, and its future was dropped.
+    /// It was still running at the handler deadline, and its future was dropped.
     Cancelled,
 }
 

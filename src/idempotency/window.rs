@@ -32,8 +32,8 @@ pub(crate) struct Window {
     pub(crate) lease_until: Timestamp,
     /// The time at which handlers are cancelled, and after which nothing is started.
     pub(crate) stop: Timestamp,
-    /// The end of settling. It is within the reserve, because a handler that returns just before the stop point is
-    /// done, and would run again if there were no time to record that.
+    /// The end of settling. It is within the reserve, because a handler that returns just before the handler deadline
+    /// is done, and would run again if there were no time to record that.
     pub(crate) settle_by: Timestamp,
     limit: Limit,
 }
@@ -102,7 +102,7 @@ impl Window {
         }
     }
 
-    /// Returns whether a run is cancelled before the stop point.
+    /// Returns whether a run is cancelled before the handler deadline.
     pub(crate) fn bounds_runs(&self) -> bool {
         matches!(self.limit, Limit::Run(..))
     }
@@ -220,7 +220,7 @@ mod tests {
             let now = deadline.before(millis(left));
             known.settles_until(now, records_outcome).since(now)
         };
-        assert_eq!(time(1_000, true), millis(500), "from the stop point to half of the reserve");
+        assert_eq!(time(1_000, true), millis(500), "from the handler deadline to half of the reserve");
         assert_eq!([590, 400, 90].map(|left| time(left, true)), [540, 350, 40].map(millis));
         assert_eq!([50, 1].map(|left| time(left, true)), [0, 0].map(millis));
         assert_eq!(time(0, true), LAST_SETTLE, "the deadline has passed");

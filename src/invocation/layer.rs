@@ -67,7 +67,7 @@ impl<T> InvocationLayer<T> {
     }
 
     /// Sets the time to wait for the result of an event that is being handled elsewhere, instead of failing
-    /// immediately. It counts from the beginning of the invocation, and the wait ends before the stop point.
+    /// immediately. It counts from the beginning of the invocation, and the wait ends before the handler deadline.
     pub fn wait_up_to(mut self, time: Duration) -> Self {
         self.settings.wait_up_to = time;
         self

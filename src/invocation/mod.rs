@@ -37,7 +37,7 @@
 //! | key used for a different payload | [`Mismatch`](crate::OutcomeKind::Mismatch) | ends the same way; helps if that operation is running, and fails transiently |
 //! | ended without an outcome before, under `Refuse` | [`Abandoned`](crate::OutcomeKind::Abandoned) | ends the same way, until an operator deletes the record |
 //! | panicked | [`Interrupted`](crate::OutcomeKind::Interrupted) | finds out, once the lease has ended |
-//! | cancelled at the stop point | [`Interrupted`](crate::OutcomeKind::Interrupted) | finds out, once the lease has ended |
+//! | cancelled at the handler deadline | [`Interrupted`](crate::OutcomeKind::Interrupted) | finds out, once the lease has ended |
 //! | no time left to start | [`NotStarted`](crate::OutcomeKind::NotStarted) | helps |
 //! | no key, under `Reject` | [`KeyMissing`](crate::ErrorKind::KeyMissing) | ends the same way |
 //! | unreadable event or key, or an event that the handler's type does not accept | [`Payload`](crate::ErrorKind::Payload) | ends the same way |

@@ -120,15 +120,15 @@ fn window(context: &Context) -> Window {
 
 /// For tests that call a handler directly; see [`record_context`].
 impl RecordContext {
-    /// Sets a different claim, whose stop point becomes the handler's. With `None` the handler runs unprotected.
+    /// Sets a different claim, whose handler deadline becomes the handler's. With `None` the handler runs unprotected.
     #[must_use]
     pub fn with_claim(mut self, claim: impl Into<Option<Claim>>) -> Self {
         self.claim = claim.into();
-        self.stop = self.claim.as_ref().map_or(self.stop, Claim::stop_point);
+        self.stop = self.claim.as_ref().map_or(self.stop, Claim::handler_deadline);
         self
     }
 
-    /// Sets the invocation's context. The claim and the stop point do not change.
+    /// Sets the invocation's context. The claim and the handler deadline do not change.
     #[must_use]
     pub fn with_lambda(mut self, lambda: Context) -> Self {
         self.lambda = Arc::new(lambda);

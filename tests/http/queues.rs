@@ -75,7 +75,8 @@ impl<B> Service<Request<B>> for Unready {
 #[tokio::test(start_paused = true)]
 async fn in_lambda_a_request_is_in_a_queue_while_its_handler_could_finish() {
     let event = std::fs::read_to_string("events/http-api-v2.json").unwrap();
-    // Three quarters of the time up to the stop point, and at most as long as API Gateway waits. This also limits a read.
+    // Three quarters of the time up to the handler deadline, and at most as long as API Gateway waits. This also limits
+    // a read.
     for (has, waits, fault) in [
         (20_000, 14_250, None),
         (600_000, 28_000, None),

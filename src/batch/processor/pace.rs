@@ -146,8 +146,8 @@ impl Pace {
         self.round_trip = Some(self.round_trip.map_or(took, |shortest| shortest.min(took)));
     }
 
-    /// Returns whether a record that begins at `now` is expected to end before the stop point (B5). If not, no later
-    /// one is either.
+    /// Returns whether a record that begins at `now` is expected to end before the handler deadline (B5). If not, no
+    /// later one is either.
     pub(super) fn in_time(&self, now: Timestamp) -> bool {
         now < self.stop && now.after(self.expected()) <= self.stop
     }

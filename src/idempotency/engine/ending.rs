@@ -44,7 +44,7 @@ pub(crate) enum Conclusion<T> {
     /// It succeeded, but its transaction was not committed, or may not have been.
     NotCommitted(Failure),
     Interrupted(Interruption),
-    /// The stop point passed before the first poll.
+    /// The handler deadline passed before the first poll.
     NotStarted,
     /// The lease was lost, and the successor decided the outcome.
     Overtaken(Box<Refusal>),

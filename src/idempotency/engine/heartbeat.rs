@@ -38,7 +38,8 @@ use crate::{
 };
 
 impl Engine {
-    /// Runs work under a claim that nothing else settles or renews, until its stop point, which a heartbeat may move.
+    /// Runs work under a claim that nothing else settles or renews, until its handler deadline, which a heartbeat may
+    /// move.
     /// `keep` extracts the caller's part of the value, besides the stored result.
     ///
     /// Not an `async fn`, which would hold the work twice: as an argument and as an awaited future.
@@ -68,20 +69,21 @@ impl Engine {
         window.max_duration().map_or(window.stop_of_run(now), |max_duration| now.after(max_duration))
     }
 
-    /// Renews the lease of a claim at `renew_at`, with retries until the stop point. After that it never completes.
+    /// Renews the lease of a claim at `renew_at`, with retries until the handler deadline. After that it never
+    /// completes.
     async fn renew(&self, claim: Claim, renew_at: Timestamp) -> Result<Renewal, LeaseLost> {
         sleep(renew_at.since(self.clock.now())).await;
         let request = request_of(&claim, self.renewal());
         let (mut first_sent, mut backoff, mut is_warned) = (None, Backoff::default(), false);
         loop {
             let now = self.clock.now();
-            if now >= claim.stop_point() {
+            if now >= claim.handler_deadline() {
                 // The work is cancelled, so its lease should end.
                 return pending().await;
             }
             let sent = *first_sent.get_or_insert(now);
             // A call without a response leaves time for another one.
-            let time = (claim.stop_point().since(now) / 2).max(MIN_CALL_TIME);
+            let time = (claim.handler_deadline().since(now) / 2).max(MIN_CALL_TIME);
             let call = self.store.settle(std::slice::from_ref(&request));
             let error = match self.within(time, request.settlement.as_str(), 1, call).await.pop() {
                 Some(Ok(Settled::Renewed { lease_until })) => return Ok(Renewal { sent, lease_until }),
@@ -90,7 +92,7 @@ impl Engine {
                 Some(Ok(Settled::Done { .. })) | None => no_renewal(),
             };
             if !std::mem::replace(&mut is_warned, true) {
-                tracing::warn!(target: "lambda_once", key = %claim.key(), %error, "the lease could not be renewed; it is tried again until the stop point");
+                tracing::warn!(target: "lambda_once", key = %claim.key(), %error, "the lease could not be renewed; it is tried again until the handler deadline");
             }
             sleep(if error.retry_helps() { backoff.next() } else { self.settings.lease / 3 }).await;
         }
@@ -136,7 +138,7 @@ struct LeaseLost {
 }
 
 pin_project! {
-    /// Awaits work under a claim until its stop point, and renews the lease meanwhile.
+    /// Awaits work under a claim until its handler deadline, and renews the lease meanwhile.
     struct Renewing<'e, F> {
         #[pin]
         work: Guarded<F>,
@@ -159,10 +161,10 @@ struct Heartbeat<'e> {
 impl<'e, F> Renewing<'e, F> {
     fn new(engine: &'e Engine, claim: Claim, work: F) -> Self {
         let now = engine.clock.now();
-        let mut stop = claim.stop_point();
+        let mut stop = claim.handler_deadline();
         if claim.granted().window.bounds_runs() {
             stop = claim.granted().window.stop_of_run(now);
-            claim.show_stop_point(stop);
+            claim.show_handler_deadline(stop);
         }
         let heartbeat = claim.granted().window.max_duration().map(|max_duration| {
             let mut heartbeat = Heartbeat {
@@ -180,16 +182,17 @@ impl<'e, F> Renewing<'e, F> {
 }
 
 impl Heartbeat<'_> {
-    /// Schedules the next renewal of a claim that was granted or renewed at `from`. Returns the stop point until then.
+    /// Schedules the next renewal of a claim that was granted or renewed at `from`. Returns the handler deadline until
+    /// then.
     fn next(&mut self, claim: &Claim, from: Timestamp) -> Timestamp {
         let stop = claim.granted().window.stop.min(self.ends);
-        claim.show_stop_point(stop);
+        claim.show_handler_deadline(stop);
         let renew_at = renew_at(from, &claim.granted().window);
         self.renewal = (stop < self.ends).then(|| self.engine.renew(claim.clone(), renew_at).boxed());
         stop
     }
 
-    /// Continues after a renewal. Returns the stop point until the next one.
+    /// Continues after a renewal. Returns the handler deadline until the next one.
     fn renewed(&mut self, claim: &mut Claim, renewal: &Renewal) -> Timestamp {
         let window = claim.granted().window.renewed(renewal.sent, &self.engine.settings);
         claim.renew(window, renewal.lease_until);

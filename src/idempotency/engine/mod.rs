@@ -206,6 +206,6 @@ impl Extras {
 pub(crate) enum ClaimAnswer {
     Granted(Claim),
     Refused(Refusal),
-    /// The stop point has passed. If the claim was granted after that, it was released again.
+    /// The handler deadline has passed. If the claim was granted after that, it was released again.
     OutOfTime,
 }

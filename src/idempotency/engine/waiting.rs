@@ -155,7 +155,7 @@ impl LeaseWait {
 
 impl Engine {
     /// Claims a single operation. While it is running elsewhere, waits for its outcome for up to `wait_up_to`, and
-    /// never beyond the stop point. Returns the result of the claim.
+    /// never beyond the handler deadline. Returns the result of the claim.
     pub(crate) async fn claim_or_wait(
         &self,
         candidate: &Candidate,
@@ -222,7 +222,7 @@ impl Engine {
         Ok(Some(refusal))
     }
 
-    /// Claims a single operation. Nothing is claimed past the stop point.
+    /// Claims a single operation. Nothing is claimed past the handler deadline.
     pub(crate) async fn claim_one(&self, candidate: &Candidate, window: Window) -> Result<ClaimAnswer, Error> {
         let (mut answers, withdrawal) = self.claim(slice::from_ref(candidate), window, ResultData::Include).await;
         self.withdraw(withdrawal, window).await;

@@ -57,7 +57,7 @@ impl Told {
             arn: text(context.record().source()),
             claim: context.claim().map(|claim| (claim.key(), claim.attempt(), claim.lease_until())),
             took_over: context.took_over(),
-            stop: context.stop_point(),
+            stop: context.handler_deadline(),
             request: context.lambda().request_id.clone(),
         }
     }
@@ -300,7 +300,7 @@ async fn a_spawned_task_can_stop_when_its_handler_is_cancelled() {
             assert_eq!((context.claim().map(Claim::attempt), context.time_left()), (Some(1), millis(4_500)));
             tokio::spawn(async move {
                 context.cancelled().await;
-                send.send((clock.now(), context.stop_point(), context.time_left())).unwrap();
+                send.send((clock.now(), context.handler_deadline(), context.time_left())).unwrap();
             });
             std::future::pending::<Result<(), Failure>>().await
         }

@@ -261,7 +261,7 @@ async fn of_a_store_in_trouble_and_of_what_was_cut_off_it_is_told_as_such() {
     let outcomes: Vec<_> = failed.iter().map(|report| (report.outcome, report.held_until)).collect();
     let cancelled = Ok(OutcomeKind::Interrupted(Interruption::Cancelled));
     assert_eq!(outcomes, [(Err(ErrorKind::AccessDenied), None), (cancelled, Some(LAPSE))]);
-    assert_eq!(now, START.after(seconds(58)), "the stop point; a second is left for calls");
+    assert_eq!(now, START.after(seconds(58)), "the handler deadline; a second is left for calls");
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use lambda_once::{
 
 /// Returns parts of the handler's context.
 async fn handle(_: (), context: RecordContext) -> Result<(String, bool, Duration), Failure> {
-    let left = context.stop_point().since(TokioClock.now());
+    let left = context.handler_deadline().since(TokioClock.now());
     Ok((context.record().message_id().to_owned(), context.took_over(), left))
 }
 
@@ -21,7 +21,7 @@ async fn a_handler_can_be_called_without_a_service() {
     assert_eq!(context.record().receive_count(), 3);
     assert_eq!(context.lambda().deadline, TokioClock.now().after(TIME_LEFT).as_millis());
     assert_eq!(context.claim().map(Claim::attempt), Some(1));
-    assert_eq!(context.claim().unwrap().stop_point(), context.stop_point());
+    assert_eq!(context.claim().unwrap().handler_deadline(), context.handler_deadline());
     assert_eq!(handle((), context).await.unwrap(), ("m-7".to_owned(), false, Duration::from_secs(58)));
 }
 
@@ -36,9 +36,9 @@ async fn a_claim_can_have_been_taken_over() {
 #[tokio::test(start_paused = true)]
 async fn the_stop_point_is_the_claims() {
     let soon = TokioClock.now().after(Duration::from_secs(3));
-    let claim = testing::claim("order 7").with_stop_point(soon);
+    let claim = testing::claim("order 7").with_handler_deadline(soon);
     let context = testing::record_context(RecordInfo::new("m-7")).with_claim(claim);
-    assert_eq!(context.stop_point(), soon);
+    assert_eq!(context.handler_deadline(), soon);
     assert_eq!(handle((), context).await.unwrap().2, Duration::from_secs(3));
 }
 

@@ -138,7 +138,7 @@ async fn a_claim_says_when_it_ends_and_when_its_handler_is_cut_off() {
     let outcome = world.once.operation(CHARGE, KEY).run_with(|claim| async move {
         let claim = claim.unwrap();
         assert_eq!(claim.lease_until(), FUTURE.after(LEASE));
-        assert_eq!(claim.stop_point(), FUTURE.after(UNTIL_STOP));
+        assert_eq!(claim.handler_deadline(), FUTURE.after(UNTIL_STOP));
         assert!(!claim.took_over());
         Ok::<_, Failure>(())
     });

@@ -40,7 +40,7 @@ impl Evidence<'_> {
         let last_end = self.free_from(stop);
         for run in self.runs_of(invocation) {
             ensure!(run.together <= settings.together, Bounds, "{} records were together", run.together);
-            ensure!(run.began.at < stop, Bounds, "{run:?} began past the stop point {stop:?}");
+            ensure!(run.began.at < stop, Bounds, "{run:?} began past the handler deadline {stop:?}");
             let was_spent =
                 matches!(run.end, Some((End::NotReached, _))) && self.is_last_in_order(invocation, run.place);
             ensure!(!was_spent, DeadLetter, "{run:?} spends a last delivery without being reached");
@@ -51,7 +51,7 @@ impl Evidence<'_> {
             if journal.was_frozen {
                 continue;
             }
-            ensure!(ended.at <= last_end, Bounds, "{run:?} ended past the stop point {stop:?}");
+            ensure!(ended.at <= last_end, Bounds, "{run:?} ended past the handler deadline {stop:?}");
             let expected = run.began.at.after(self.expected(invocation, run.began));
             let is_first = self.runs(invocation, run.place)[0].began == run.began;
             ensure!(!is_first || expected <= stop, Bounds, "{run:?} could not be expected to end in time");

@@ -168,7 +168,7 @@ impl History {
     fn begin(&mut self, index: usize, claim: Option<Claim>, concurrency: usize) {
         self.running += 1;
         assert!(self.running <= concurrency, "{} run at once", self.running);
-        assert!(self.now < self.window.stop, "it begins after the stop point");
+        assert!(self.now < self.window.stop, "it begins after the handler deadline");
         if let Some(claim) = &claim {
             assert!(self.held.remove(&claim.key()), "it runs under a claim that is not held");
         }

@@ -126,7 +126,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
 
     /// Returns the next step at `now`, in this order:
     ///
-    /// 1. Ends waits that are over. If no further record could end before the stop point, nothing more begins (B5).
+    /// 1. Ends waits that are over. If no further record could end before the handler deadline, no more begin (B5).
     /// 2. Gives up records that can no longer run, and releases their claims.
     /// 3. Dead-letters records that no retry can help.
     /// 4. Records outcomes that fill a call.
@@ -355,8 +355,9 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         self.queues.find(|index| (lanes.may_start(index) || follows(index)) && !self.is_alone(index))
     }
 
-    /// Returns the time at which the record's handler is cancelled, usually the stop point. On its last delivery it is
-    /// cancelled earlier, because a handler that hangs would take the records behind it to the dead-letter queue (B11).
+    /// Returns the time at which the record's handler is cancelled, usually the handler deadline. On its last delivery
+    /// it is cancelled earlier, because a handler that hangs would take the records behind it to the dead-letter queue
+    /// (B11).
     fn stop_of(&self, index: usize) -> Timestamp {
         if !self.batch.may_be_dead_lettered(index) || !self.batch.lanes.has_followers(index) {
             return self.window.stop;
@@ -379,7 +380,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// Step 11 of [`turn`](Self::turn): waits. If nothing is pending or waiting, nothing more can begin.
     fn wait(&mut self) -> Step<S, T> {
         let is_under_way = self.calls > 0 || self.handlers > 0;
-        // At the stop point, available work must not wait for pending calls.
+        // At the handler deadline, available work must not wait for pending calls.
         let is_at_hand = self.settling.is_due() || self.queues.any_ready();
         let wakes_at = self.waits.wakes_at();
         let may_be_late = is_under_way && is_at_hand || wakes_at.is_some();

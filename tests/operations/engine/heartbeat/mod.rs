@@ -142,7 +142,7 @@ async fn a_claim_shows_its_handler_the_lease_and_the_stop_point_as_they_are_now(
     let world = World::new();
     let outcome = world.once.operation(CHARGE, KEY).heartbeat(2 * LEASE).run_with(|claim| async move {
         let claim: Claim = claim.unwrap();
-        let shown = |claim: &Claim| [claim.lease_until(), claim.stop_point()].map(|at| at.since(support::FUTURE));
+        let shown = |claim: &Claim| [claim.lease_until(), claim.handler_deadline()].map(|at| at.since(support::FUTURE));
         let kept = claim.clone();
         assert_eq!(shown(&claim), [LEASE, UNTIL_STOP]);
         sleep(THIRD + SECOND).await;
