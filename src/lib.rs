@@ -99,6 +99,8 @@ pub mod batch;
 pub mod clock;
 #[cfg(any(feature = "batch", feature = "invocation"))]
 mod decoding;
+#[cfg(test)]
+mod documented;
 mod error;
 mod future;
 #[cfg(feature = "http")]

@@ -112,3 +112,39 @@ impl Options {
         S::WAITS_FOR_LEASE || self.all_or_error
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented::assert_states;
+
+    #[test]
+    fn the_documented_defaults_are_in_effect() {
+        let Options { concurrency, permanent_failures, on_failure, on_full_batch_failure, wait_up_to, .. } =
+            Options::default();
+        let wait = wait_up_to.as_secs();
+        assert_states(
+            "src/batch/service.rs",
+            [
+                format!("| [`concurrency`](Self::concurrency) | {concurrency} |"),
+                format!("(Self::permanent_failures) | [`PermanentFailures::{permanent_failures:?}`]"),
+                format!("| [`wait_up_to`](Self::wait_up_to) | {wait} s |"),
+                format!("| [`on_failure`](Self::on_failure) | [`OnFailure::{on_failure:?}`]"),
+                format!("(Self::on_full_batch_failure) | [`FullBatchFailure::{on_full_batch_failure:?}`]"),
+            ],
+        );
+        assert_states("src/batch/settings.rs", [format!("/// Default: {wait} seconds.")]);
+        assert_states(
+            "docs/settings.md",
+            [
+                format!("Up to `concurrency` ({concurrency}) handlers"),
+                format!("all other sources wait for up to {wait} s"),
+            ],
+        );
+        assert_states("docs/sqs.md", [format!("`wait_up_to` ({wait} s by default)")]);
+        assert_states(
+            "docs/streams.md",
+            [format!("{wait} s by default"), format!("`PermanentFailures::{permanent_failures:?}` (default)")],
+        );
+    }
+}

@@ -248,3 +248,46 @@ impl fmt::Debug for LayerSettings {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented::assert_states;
+
+    #[test]
+    fn the_documented_defaults_are_in_effect() {
+        let mib = |bytes: usize| bytes / (1 << 20);
+        let (body, buffered) = (mib(MAX_BODY_BYTES), mib(MAX_BUFFERED_BYTES));
+        let (pause, hours) = (BODY_IDLE_TIMEOUT.as_secs(), RETENTION.as_secs() / (60 * 60));
+        assert_states(
+            "docs/http.md",
+            [
+                format!("larger than `max_body` ({body} MiB)"),
+                format!("larger than `max_response` ({body} MiB)"),
+                format!("`max_buffered`, {buffered} MiB |"),
+                format!("`body_idle_timeout`, {pause} s; "),
+                format!("replayed for {hours} hours |"),
+            ],
+        );
+        assert_states("docs/settings.md", [format!("days; {hours} hours for HTTP |")]);
+        assert_states("src/idempotency/builder.rs", [format!("days; {hours} hours for HTTP |")]);
+        assert_states(
+            "src/http/layer.rs",
+            [
+                format!("| [`max_body`](Self::max_body) | {body} MiB |"),
+                format!("[`reject_large_responses`](Self::reject_large_responses) | {body} MiB; "),
+                format!("[`body_idle_timeout`](Self::body_idle_timeout) | {buffered} MiB, {pause} seconds |"),
+                format!("| retention | the engine's if it is set there, else {hours} hours |"),
+            ],
+        );
+        assert_states(
+            "src/http/limits.rs",
+            [
+                format!("request body, in bytes, {body} MiB by default"),
+                format!("response body that is stored, in bytes, {body} MiB by default"),
+                format!("{buffered} MiB by default"),
+                format!("may pause, {pause} seconds by default"),
+            ],
+        );
+    }
+}

@@ -180,6 +180,57 @@ fn is_true(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documented::assert_states;
+
+    #[test]
+    fn the_documented_defaults_are_in_effect() {
+        let settings = EngineSettings::default();
+        let days = settings.retention().as_secs() / (24 * 60 * 60);
+        let lease = settings.lease.as_secs();
+        let minutes = settings.heartbeat.unwrap().as_secs() / 60;
+        let margin = settings.skew_margin.as_secs();
+        let compressed = settings.compress_above;
+        let version = settings.payload_version;
+        let EngineSettings { after_unknown, on_panic, missing_key, results, .. } = settings;
+        assert_states(
+            "docs/settings.md",
+            [
+                format!("| [`retention`](#retention) | {days} days; "),
+                format!("hence the default of {days}."),
+                format!("| [`lease`](#lease) | {lease} s; "),
+                format!("Otherwise the {lease} s lease may outlive"),
+                format!("| [`heartbeat`](#heartbeat) | {minutes} minutes; "),
+                format!("| [`skew_margin`](#reserve) | {margin} s |"),
+                format!("| [`after_unknown`](#after-an-unknown-outcome) | `AfterUnknown::{after_unknown:?}` |"),
+                format!("| `on_panic` | `OnPanic::{on_panic:?}`; "),
+                format!("| [`missing_key`](#missing-keys) | `MissingKey::{missing_key:?}` |"),
+                format!("By default (`MissingKey::{missing_key:?}`)"),
+                format!("| [`results`](#results) | `Results::{results:?}` |"),
+                format!("| | `Results::{results:?}` (default) |"),
+                format!("| `compress_above` | {compressed} bytes; "),
+                format!(".payload_version(2); // the default is {version}"),
+                format!("| [`disabled`](#switching-it-off) | `{DISABLED_VARIABLE}` |"),
+                format!("| [`scope`](#scope), a literal or a `String` | `{FUNCTION_VARIABLE}`, else `local`; "),
+            ],
+        );
+        assert_states("docs/how-it-works.md", [format!("skew margin, {margin} second by default")]);
+        assert_states("docs/comparison.md", [format!("of lambda-once {days} days |")]);
+        assert_states("docs/recipes.md", [format!("its record ({days} days by default)")]);
+        assert_states(
+            "src/idempotency/builder.rs",
+            [
+                format!("| [`lease`](Self::lease) | {lease} s; "),
+                format!("for at most {minutes} minutes; "),
+                format!("| [`skew_margin`](Self::skew_margin) | {margin} s |"),
+                format!("| [`retention`](Self::retention) | {days} days; "),
+                format!("| [`after_unknown`](Self::after_unknown) | [`AfterUnknown::{after_unknown:?}`] |"),
+                format!("| [`on_panic`](Self::on_panic) | [`OnPanic::{on_panic:?}`] |"),
+                format!("| [`missing_key`](Self::missing_key) | [`MissingKey::{missing_key:?}`] |"),
+                format!("| [`results`](Self::results) | [`Results::{results:?}`] |"),
+                format!("| [`compress_above`](Self::compress_above) | {compressed} bytes |"),
+            ],
+        );
+    }
 
     #[test]
     fn only_a_clear_yes_disables() {

@@ -177,6 +177,7 @@ fn default_reserve(left: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documented::assert_states;
 
     const NOW: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
@@ -185,6 +186,19 @@ mod tests {
     }
 
     // Tests L1.
+    #[test]
+    fn the_documented_reserve_is_in_effect() {
+        let [shortest, longest] = [MIN_RESERVE.as_millis(), MAX_RESERVE.as_secs().into()];
+        let minute = Duration::from_secs(60);
+        let percent = default_reserve(minute / 2).as_millis() * 100 / (minute / 2).as_millis();
+        let text = format!(
+            "| [`reserve`](#reserve) | {percent} % of the time left at the start, {shortest} ms to {longest} s |"
+        );
+        assert_states("docs/settings.md", [text]);
+        let text = format!("{percent} % of the time left at entry, at least {shortest} ms, at most {longest} s |");
+        assert_states("src/idempotency/builder.rs", [text]);
+    }
+
     #[test]
     fn in_lambda_the_lease_ends_a_second_after_the_deadline() {
         let deadline = NOW.after(Duration::from_secs(20));

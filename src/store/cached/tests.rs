@@ -7,6 +7,7 @@ use futures_util::FutureExt;
 use super::*;
 use crate::{
     clock::ManualClock,
+    documented::assert_states,
     record::{Difference, Fingerprint, NEWEST_KNOWN_VERSION, Owner, PayloadPart, Status},
     store::{
         Mismatch, MismatchState, Settlement, Takeover,
@@ -147,6 +148,19 @@ fn complete(text: &str) -> Settlement {
 
 fn fail(text: &str) -> Settlement {
     Settlement::fail(json(text), RETENTION)
+}
+
+#[test]
+fn the_documented_defaults_are_in_effect() {
+    let (mib, age) = (MAX_BYTES >> 20, MAX_AGE.as_secs());
+    let texts = [format!("`max_age` ({age} s)"), format!("`max_bytes` ({mib} MiB)")];
+    assert_states("docs/settings.md", texts);
+    assert_states("docs/how-it-works.md", [format!("when its entry expires, after {age} s by default")]);
+    let texts = [
+        format!("| [`max_bytes`](Self::max_bytes) | {mib} MiB |"),
+        format!("| [`max_age`](Self::max_age) | {age} s |"),
+    ];
+    assert_states("src/store/cached.rs", texts);
 }
 
 #[tokio::test]

@@ -276,10 +276,24 @@ impl fmt::Debug for Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documented::assert_states;
     use crate::error::ErrorKind;
 
     fn local() -> Config {
         Config::from_url("postgresql://once@127.0.0.1/postgres").unwrap()
+    }
+
+    #[test]
+    fn the_documented_defaults_are_in_effect() {
+        let connect = CONNECT_TIMEOUT.as_secs();
+        assert_states(
+            "src/store/postgres/config.rs",
+            [
+                format!("| [`pool_size`](Self::pool_size) | {POOL_SIZE} |"),
+                format!("the URL's `connect_timeout`, or {connect} s |"),
+            ],
+        );
+        assert_states("docs/postgresql.md", [format!("`pool_size` is {POOL_SIZE} by default")]);
     }
 
     #[test]

@@ -249,3 +249,23 @@ impl fmt::Debug for Config {
         f.debug_struct("Config").field("key_prefix", &self.key_prefix).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented::assert_states;
+
+    #[test]
+    fn the_documented_defaults_are_in_effect() {
+        let (connect, response) = (CONNECT_TIMEOUT.as_secs(), RESPONSE_TIMEOUT.as_secs());
+        assert_states(
+            "src/store/redis/config.rs",
+            [
+                format!("| [`key_prefix`](Self::key_prefix) | `{KEY_PREFIX}` |"),
+                format!("| [`connect_timeout`](Self::connect_timeout) | {connect} s |"),
+                format!("| [`response_timeout`](Self::response_timeout) | {response} s |"),
+            ],
+        );
+        assert_states("docs/redis.md", [format!(" ~{KEY_PREFIX}* ")]);
+    }
+}

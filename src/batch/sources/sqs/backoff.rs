@@ -192,3 +192,20 @@ fn seconds(delay: Duration) -> i32 {
     let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
     i32::try_from(seconds).unwrap_or(i32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documented::assert_states;
+
+    #[test]
+    fn the_documented_defaults_are_in_effect() {
+        let config = aws_sdk_sqs::Config::builder().behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest());
+        let backoff = VisibilityBackoff::new(Client::from_conf(config.build()));
+        let (base, minutes) = (backoff.base.as_secs(), backoff.longest.as_secs() / 60);
+        assert_states("docs/sqs.md", [format!("`base` is {base} s by default, `longest` {minutes} minutes")]);
+        let texts =
+            [format!("each delivery. Default: {base} s."), format!("of a failure. Default: {minutes} minutes.")];
+        assert_states("src/batch/sources/sqs/backoff.rs", texts);
+    }
+}
