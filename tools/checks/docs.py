@@ -16,6 +16,8 @@ import sys
 from tools.lib.common import ROOT
 
 LINK = re.compile(r"(?<!!)\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)|!\[[^\]]*\]\(([^()\s]+)\)")
+TAG = re.compile(r"<[a-z]+ [^>]*>")
+ATTRIBUTE = re.compile(r"""\b(?:href|src|srcset)=["']([^"']+)["']""")
 FENCE = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
 ANCHOR = re.compile(r"""<a (?:id|name)=["']([^"']+)["']""")
@@ -68,13 +70,24 @@ def anchors(path):
     return found
 
 
+def relative_links(page):
+    """Yields the links of a page to files of the repository, in Markdown and in HTML."""
+    text = prose(page.read_text())
+    links = [next(filter(None, groups)) for groups in LINK.findall(text)]
+    for attribute in ATTRIBUTE.findall(" ".join(TAG.findall(text))):
+        # `srcset` lists files, each with an optional size.
+        links += [part.split()[0] for part in attribute.split(",")]
+    yield from (link for link in links if not re.match(r"[a-z]+:", link))
+
+
+def target_of(page, link):
+    path = link.partition("#")[0]
+    return (page.parent / path).resolve() if path else page
+
+
 def broken_links(page):
-    for groups in LINK.findall(prose(page.read_text())):
-        link = next(filter(None, groups))
-        if re.match(r"[a-z]+:", link):
-            continue
-        path, _, fragment = link.partition("#")
-        target = (page.parent / path).resolve() if path else page
+    for link in relative_links(page):
+        fragment, target = link.partition("#")[2], target_of(page, link)
         if not target.exists():
             yield f"{link}: there is no such file"
         elif fragment and target.suffix == ".md" and fragment not in anchors(target):
