@@ -1,6 +1,6 @@
 """Checks the infrastructure below iac/: python3 -m tools.setup.with_tools iac sam -- python -m tools.checks.iac
 
-* cfn-lint accepts its templates, and an HCL parser accepts its Terraform files.
+* cfn-lint accepts its templates and the resources in the README, and an HCL parser accepts its Terraform files.
 * The Terraform module uses each variable that it declares, and its example sets no undeclared one.
 * Alarms and dashboards read metrics that the library or AWS emits.
 * template.yaml grants its functions no permission on the idempotency table that the policy lacks.
@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 
 from tools.lib.common import ROOT
 
@@ -28,8 +29,17 @@ WRITES = {
 OF_AWS = {"Invocations", "Errors", "Throttles", "ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesVisible"}
 
 
+def template_of_readme():
+    """Returns a SAM template with the resources in the README."""
+    resources = re.search(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
+    file = ROOT / "target" / "readme.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"Transform: AWS::Serverless-2016-10-31\nResources:\n{textwrap.indent(resources, '  ')}")
+    return file
+
+
 def templates():
-    files = sorted(IAC.glob("*.yaml"))
+    files = [*sorted(IAC.glob("*.yaml")), template_of_readme()]
     if subprocess.run(["cfn-lint", "--regions", "us-east-1", "--", *files]).returncode:
         yield "cfn-lint rejects a template"
 
