@@ -32,7 +32,7 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Store and settings")]
 pub(crate) struct Options {
     /// The store: dynamodb://TABLE[?region=…&endpoint=…&index=true], redis://…, rediss://… [?cluster=true or ?index=true] or
-    /// postgres://…[?schema=…&table=…]. Default: lambda-once.toml, else IDEMPOTENCY_TABLE, REDIS_URL or POSTGRES_URL
+    /// postgres://…[?schema=…&table=…&index=true]. Default: lambda-once.toml, else IDEMPOTENCY_TABLE, REDIS_URL or POSTGRES_URL
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// The prefix of ids, if the function sets one; in PostgreSQL the value of the column `scope`

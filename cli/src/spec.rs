@@ -9,7 +9,7 @@ use anyhow::{Result, bail, ensure};
 pub(crate) enum Spec {
     DynamoDb(Table),
     Redis { url: String, is_cluster: bool, has_index: bool },
-    Postgres { url: String, schema: Option<String>, table: Option<String> },
+    Postgres { url: String, schema: Option<String>, table: Option<String>, has_index: bool },
 }
 
 /// A table in DynamoDB.
@@ -34,13 +34,12 @@ impl Spec {
             "dynamodb" => table(rest).map(Self::DynamoDb),
             "redis" | "rediss" => {
                 let (url, own) = without(address, &["cluster", "index"]);
-                let flag = |wanted| is_true(wanted, own.iter().find(|(name, _)| name == wanted));
-                Ok(Self::Redis { url, is_cluster: flag("cluster")?, has_index: flag("index")? })
+                Ok(Self::Redis { url, is_cluster: is_true("cluster", &own)?, has_index: is_true("index", &own)? })
             }
             "postgres" | "postgresql" => {
-                let (url, own) = without(address, &["schema", "table"]);
+                let (url, own) = without(address, &["schema", "table", "index"]);
                 let of = |wanted| own.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());
-                Ok(Self::Postgres { url, schema: of("schema"), table: of("table") })
+                Ok(Self::Postgres { url, schema: of("schema"), table: of("table"), has_index: is_true("index", &own)? })
             }
             _ => bail!("the address of a store begins with dynamodb://, redis://, rediss:// or postgres://"),
         }
@@ -67,7 +66,7 @@ fn table(rest: &str) -> Result<Table> {
                 ensure!(is_url, "`endpoint` is a URL with http:// or https://");
                 table.endpoint = Some(value.to_owned());
             }
-            "index" => table.has_index = is_true("index", Some(&(name.to_owned(), value.to_owned())))?,
+            "index" => table.has_index = is_true("index", &[(name.to_owned(), value.to_owned())])?,
             _ => bail!("dynamodb:// has the parameters `region`, `endpoint` and `index`, not `{name}`"),
         }
     }
@@ -90,8 +89,9 @@ fn without(address: &str, names: &[&str]) -> (String, Vec<Parameter>) {
     (url, own)
 }
 
-fn is_true(name: &str, parameter: Option<&Parameter>) -> Result<bool> {
-    match parameter.map(|(_, value)| value.as_str()) {
+/// Returns the value of a flag, which is `false` if the parameters do not contain it.
+fn is_true(name: &str, parameters: &[Parameter]) -> Result<bool> {
+    match parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str()) {
         None | Some("false" | "0") => Ok(false),
         Some("true" | "1") => Ok(true),
         Some(_) => bail!("`{name}` is true or false"),
@@ -159,9 +159,11 @@ mod tests {
         let redis = Spec::parse("redis://h:6379/2?index=true&protocol=resp3").unwrap();
         let url = "redis://h:6379/2?protocol=resp3".into();
         assert_eq!(redis, Spec::Redis { url, is_cluster: false, has_index: true });
-        let postgres = Spec::parse("postgres://u@h/d?sslmode=require&schema=s&table=t&connect_timeout=5").unwrap();
+        let postgres =
+            Spec::parse("postgres://u@h/d?sslmode=require&schema=s&table=t&index=true&connect_timeout=5").unwrap();
         let url = "postgres://u@h/d?sslmode=require&connect_timeout=5".into();
-        assert_eq!(postgres, Spec::Postgres { url, schema: Some("s".into()), table: Some("t".into()) });
+        let (schema, table) = (Some("s".into()), Some("t".into()));
+        assert_eq!(postgres, Spec::Postgres { url, schema, table, has_index: true });
     }
 
     #[test]
@@ -190,6 +192,8 @@ mod tests {
             "dynamodb://",
             "dynamodb://a/b",
             "dynamodb://t?index=secret",
+            "redis://h?index=secret",
+            "postgres://h/d?index=secret",
             "dynamodb://t?x=secret",
             "dynamodb://t?endpoint=",
             "dynamodb://t?endpoint=secret",

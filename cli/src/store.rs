@@ -46,7 +46,9 @@ pub(crate) async fn open(settings: &Settings) -> Result<Arc<dyn Records>> {
             Arc::new(config.build(client(table).await)?)
         }
         Spec::Redis { url, is_cluster, has_index } => Arc::new(redis_store(url, (*is_cluster, *has_index), prefix)?),
-        Spec::Postgres { url, schema, table } => Arc::new(postgres_store(url, schema.clone(), table.clone(), prefix)?),
+        Spec::Postgres { url, schema, table, has_index } => {
+            Arc::new(postgres_store(url, (schema.clone(), table.clone()), *has_index, prefix)?)
+        }
     })
 }
 
@@ -97,11 +99,12 @@ pub(crate) fn redis_store(
 /// Returns an error for settings that cannot be used.
 pub(crate) fn postgres_store(
     url: &str,
-    schema: Option<String>,
-    table: Option<String>,
+    (schema, table): (Option<String>, Option<String>),
+    has_index: bool,
     scope: Option<String>,
 ) -> Result<PostgresStore> {
-    let mut config = postgres::Config::from_url(url)?.pool_size(2).connect_timeout(ATTEMPT_TIMEOUT);
+    let config = postgres::Config::from_url(url)?.pool_size(2).connect_timeout(ATTEMPT_TIMEOUT);
+    let mut config = config.listing_index(has_index);
     if let Some(schema) = schema {
         config = config.schema(schema);
     }

@@ -174,6 +174,8 @@ pub(crate) struct Postgres {
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) records: PostgresTable,
     pub(crate) marks: PostgresTable,
+    /// Whether lists read the index of open records.
+    pub(crate) wants_index: bool,
     pub(crate) pooler: Pooler,
 }
 
@@ -190,6 +192,7 @@ pub(crate) struct PostgresTable {
     pub(crate) columns: Vec<String>,
     pub(crate) has_primary_key: bool,
     pub(crate) has_purge_index: bool,
+    pub(crate) has_listing_index: bool,
     pub(crate) has_autovacuum: bool,
     /// Privileges that the role lacks.
     pub(crate) denied: Vec<String>,

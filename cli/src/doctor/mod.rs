@@ -178,9 +178,9 @@ async fn check_store(
             let found = collect::redis(url, store.to_string(), prefix, *has_index, as_cluster).await?;
             rules::redis(&found, report);
         }
-        Spec::Postgres { url, schema, table } => {
-            let built = store::postgres_store(url, schema.clone(), table.clone(), None)?;
-            let found = collect::postgres(url, store.to_string(), built.schema()).await?;
+        Spec::Postgres { url, schema, table, has_index } => {
+            let built = store::postgres_store(url, (schema.clone(), table.clone()), *has_index, None)?;
+            let found = collect::postgres(url, store.to_string(), built.schema(), *has_index).await?;
             rules::postgres(&found, report);
         }
     }

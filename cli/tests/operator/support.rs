@@ -96,7 +96,7 @@ impl Records {
 
     fn postgres(&self) -> postgres::Config {
         let config = postgres::Config::from_url(&server("POSTGRES_URL")).unwrap();
-        config.scope(&self.name).connect_timeout(PATIENCE)
+        config.scope(&self.name).listing_index(true).connect_timeout(PATIENCE)
     }
 
     /// The store, on this clock, or its own.
@@ -190,7 +190,9 @@ impl Records {
                 command.arg(format!("--prefix={}:", self.name));
             }
             Backend::Postgres => {
-                command.arg(format!("--store={}", server("POSTGRES_URL"))).arg(format!("--prefix={}", self.name));
+                let url = server("POSTGRES_URL");
+                let separator = if url.contains('?') { '&' } else { '?' };
+                command.arg(format!("--store={url}{separator}index=true")).arg(format!("--prefix={}", self.name));
             }
         }
         command.arg("--scope").arg(SCOPE).args(arguments);

@@ -40,6 +40,15 @@ pub(crate) fn postgres(postgres: &Postgres, report: &mut Report) {
     check_settings(postgres, report);
     check_pooler(postgres, report);
     check_table(postgres, &postgres.records, report);
+    if postgres.wants_index && !postgres.records.columns.is_empty() && !postgres.records.has_listing_index {
+        report.find(
+            Warning,
+            "postgres-listing-index-missing",
+            resource,
+            format!("{} has no index on claimed_at: each page of a list reads the whole table.", postgres.records.name),
+            "`PostgresStore::migrate()` with `Config::listing_index`, or leave out index=true",
+        );
+    }
     if postgres.marks.columns.is_empty() {
         report.find(
             Note,

@@ -51,6 +51,7 @@ fn good_postgres() -> Postgres {
         columns: vec!["scope".into(), "label".into(), "of_the_operator".into()],
         has_primary_key: true,
         has_purge_index: true,
+        has_listing_index: true,
         has_autovacuum: true,
         denied: Vec::new(),
         oldest_days: Some(1),
@@ -64,6 +65,7 @@ fn good_postgres() -> Postgres {
         settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         records: table("once_records"),
         marks: table("once_marks"),
+        wants_index: false,
         pooler: Pooler::None,
     }
 }
@@ -282,6 +284,17 @@ fn the_index_of_the_purge_is_missing() {
         Severity::Warning,
         "CREATE INDEX CONCURRENTLY ON once_records",
     );
+}
+
+#[test]
+fn the_index_for_lists_is_missing() {
+    let report = with_postgres(|postgres| {
+        postgres.wants_index = true;
+        postgres.records.has_listing_index = false;
+    });
+    assert_only(&report, "postgres-listing-index-missing", Severity::Warning, "index=true");
+    // Functions without `listing_index` need none.
+    assert_eq!(found(&with_records(|table| table.has_listing_index = false)), []);
 }
 
 #[test]

@@ -51,6 +51,11 @@ impl Database {
         doctor(&["--store", &self.store]).await
     }
 
+    /// Checks the store as one whose lists read an index.
+    async fn check_with_index(&self) -> Report {
+        doctor(&["--store", &format!("{}&index=true", self.store)]).await
+    }
+
     async fn drop(self) {
         self.execute("DROP OWNED BY MINE").await;
         self.client.batch_execute(&format!("DROP SCHEMA {0} CASCADE; DROP ROLE {0}", self.name)).await.unwrap();
@@ -125,6 +130,10 @@ async fn each_fault_of_postgres_is_found() {
         database.execute(repair).await;
     }
     database.check().await.assert(&[], &[]);
+    database.check_with_index().await.assert(&["postgres-listing-index-missing"], &[]);
+    let config = Config::from_url(&server("POSTGRES_URL")).unwrap().schema(database.name.clone());
+    config.listing_index(true).build().unwrap().migrate().await.unwrap();
+    database.check_with_index().await.assert(&[], &[]);
     database.execute("DROP TABLE SCHEMA.once_marks").await;
     database.check().await.assert(&["postgres-marks-missing"], &[]);
     database.execute("DROP TABLE SCHEMA.once_records").await;

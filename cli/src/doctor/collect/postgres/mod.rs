@@ -25,19 +25,25 @@ const MARKS_KEY: [&str; 2] = ["entity", "scope"];
 /// # Errors
 ///
 /// Returns an error if the server cannot be reached, or refuses a query of its catalog.
-pub(crate) async fn postgres(url: &str, place: String, schema: &str) -> Result<Postgres> {
+pub(crate) async fn postgres(url: &str, place: String, schema: &str, wants_index: bool) -> Result<Postgres> {
     let (config, tls) = client(url)?;
     let (client, connection) = timeout(TIMEOUT, config.connect(tls))
         .await
         .context("PostgreSQL did not respond in time")?
         .with_context(|| format!("no connection to {place}"))?;
     let driver = tokio::spawn(connection);
-    let found = timeout(TIMEOUT, describe(&client, &config, place, schema)).await;
+    let found = timeout(TIMEOUT, describe(&client, &config, place, schema, wants_index)).await;
     driver.abort();
     found.context("PostgreSQL did not respond in time")?
 }
 
-async fn describe(client: &Client, config: &Config, place: String, schema: &str) -> Result<Postgres> {
+async fn describe(
+    client: &Client,
+    config: &Config,
+    place: String,
+    schema: &str,
+    wants_index: bool,
+) -> Result<Postgres> {
     let rows = client.query_typed(include_str!("server.sql"), &[]).await?;
     let server = rows.first().context("PostgreSQL returned no settings")?;
     let mut settings = BTreeMap::new();
@@ -61,6 +67,7 @@ async fn describe(client: &Client, config: &Config, place: String, schema: &str)
         settings,
         records: describe_table(records, RECORDS_KEY).await?,
         marks: describe_table(marks, MARKS_KEY).await?,
+        wants_index,
         pooler: pooler(client, config, server).await?,
     })
 }
@@ -105,6 +112,7 @@ async fn table(client: &Client, statement: &Statement, key: [&str; 2]) -> Result
     table.columns = row.try_get("columns")?;
     table.has_primary_key = row.try_get("has_primary_key")?;
     table.has_purge_index = row.try_get("has_purge_index")?;
+    table.has_listing_index = row.try_get("has_listing_index")?;
     table.has_autovacuum = row.try_get("has_autovacuum")?;
     table.denied = row.try_get("denied")?;
     // By the index, or it would read the whole table.

@@ -11,6 +11,9 @@ SELECT CASE WHEN NOT has_schema_privilege(c.relnamespace, 'USAGE') THEN c.relnam
                          JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number ORDER BY place) = $2) AS has_primary_key,
        EXISTS (SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
                WHERE i.indrelid = c.oid AND i.indisvalid AND a.attname = 'purge_day') AS has_purge_index,
+       EXISTS (SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
+               WHERE i.indrelid = c.oid AND i.indisvalid AND a.attname = 'claimed_at'
+               AND (i.indpred IS NULL OR pg_get_expr(i.indpred, c.oid) = '(status <> 1)')) AS has_listing_index,
        NOT EXISTS (SELECT 1 FROM pg_options_to_table(c.reloptions)
                    WHERE option_name = 'autovacuum_enabled' AND NOT option_value::boolean) AS has_autovacuum,
        ARRAY(SELECT p FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p
