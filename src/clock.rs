@@ -102,7 +102,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is moved. Clones share the same time.
+/// A clock that does not advance until it is moved. Clones share the same time.
 ///
 /// ```
 /// use std::time::Duration;

@@ -89,7 +89,7 @@
 //! | `testing` | for tests of a handler: an engine in memory, events of every source, deliveries and assertions |
 //! | `conformance` | for tests of a store: the suite that every store must pass, and a store that injects faults |
 //!
-//! The minimum Rust version is that of the AWS SDK. It rises in minor versions only.
+//! The minimum Rust version follows the AWS SDK. It rises in minor versions only.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

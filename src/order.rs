@@ -235,7 +235,7 @@ pub struct Mark {
     pub doubt: Vec<Doubt>,
     /// The time at which the mark counts as absent, in seconds since the Unix epoch.
     pub expiration: u64,
-    /// The [version](crate::record::RECORD_VERSION) of its format, which is the same as that of records.
+    /// The [version](crate::record::RECORD_VERSION) of its format, which is the same as for records.
     pub version: u32,
 }
 

@@ -100,8 +100,8 @@ macro_rules! hexadecimal {
 hexadecimal!(KeyHash, 32);
 
 impl KeyHash {
-    /// Returns the key of an ordered operation, the first half of its entity's hash followed by that of its own. A
-    /// store that distributes records over servers keeps those of one entity together by the first half.
+    /// Returns the key of an ordered operation, the first half of its entity's hash followed by the first half of
+    /// its key's. A store that distributes records over servers keeps records of one entity together by the first half.
     #[must_use]
     pub fn ordered(entity: &Self, key: &Self) -> Self {
         let mut bytes = entity.0;
@@ -178,7 +178,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Returns the word in the `status` attribute, which is the same as that of AWS Powertools.
+    /// Returns the word in the `status` attribute, which is the same as in AWS Powertools.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::InProgress => "INPROGRESS",
@@ -258,7 +258,7 @@ impl StoredResult {
 
 /// The stored state of a key.
 ///
-/// For document stores it has a serialized form, in JSON and other formats that name members. The names are those of
+/// For document stores it has a serialized form, in JSON and other formats that name members. The names come from
 /// DynamoDB's attributes. Absent and `false` values are left out.
 ///
 /// | member | value |

@@ -146,7 +146,7 @@ fn write(
         (_, error) => error,
     };
     if let Some(message) = message {
-        // The line says it as well, and a closed terminal must not end the tool before the other lines are written.
+        // The line contains it as well, and a closed terminal must not end the tool before the other lines are written.
         let _ = writeln!(io::stderr(), "{hash}: {message}");
     }
     (outcome, line)

@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// The prefix of ids, if the function sets one; in PostgreSQL the value of the column `scope`
     #[arg(long, global = true, value_name = "TEXT")]
     pub(crate) prefix: Option<String>,
-    /// The scope of keys: that of `Idempotency::builder(…).scope(…)`, else the function's name
+    /// The scope of keys: the one given to `Idempotency::builder(…).scope(…)`, else the function's name
     #[arg(long, global = true, value_name = "TEXT")]
     pub(crate) scope: Option<String>,
     /// The name of the `Idempotency` value, if it is named
@@ -60,7 +60,7 @@ pub(crate) struct Options {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Explains one record: what happened, what a retry gets, and what may be done
+    /// Explains one record: its history, the result of a retry, and the possible actions
     Show(Show),
     /// Lists operations without a success on record
     List(List),

@@ -126,7 +126,7 @@ pub(crate) async fn settle(settle: args::Settle, settings: &Settings) -> Result<
     run(action, which, State::Abandoned, &settle.how, settings).await
 }
 
-/// Finds the records, plans the changes, asks, and makes them.
+/// Finds the records, plans the changes, asks for confirmation, and makes them.
 async fn run(action: Action, which: Which, state: State, how: &How, settings: &Settings) -> Result<Ending> {
     if !how.dry_run {
         settings.check_changes()?;
@@ -198,7 +198,7 @@ async fn find(
     Ok(selected.records.into_iter().map(|found| (found.key, Some(found.record))).collect())
 }
 
-/// Returns the change to a record, by the library's rules, or the reason that there is none.
+/// Returns the change to a record, by the library's rules, or the reason that it has none.
 fn plan(
     action: &Action,
     hash: KeyHash,

@@ -12,7 +12,7 @@ use tokio::{signal::ctrl_c, sync::oneshot, time::timeout};
 
 use crate::output::Usage;
 
-/// Shows what would be done, and asks. An interrupt (Ctrl-C) means no.
+/// Shows the plan, and asks for confirmation. An interrupt (Ctrl-C) means no.
 ///
 /// # Errors
 ///

@@ -7,7 +7,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Wrong usage that the command line itself does not show. Its exit code is that of wrong usage.
+/// Wrong usage that the command line itself does not show. Its exit code is the same.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 

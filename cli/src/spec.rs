@@ -58,7 +58,7 @@ fn table(rest: &str) -> Result<Table> {
                 ensure!(!value.is_empty(), "`region` is a Region, such as eu-central-1");
                 table.region = Some(value.to_owned());
             }
-            // Another one would make the client panic.
+            // Any other value would make the client panic.
             "endpoint" => {
                 let is_url = ["http://", "https://"]
                     .iter()

@@ -14,7 +14,8 @@ pub(crate) fn client(config: &SdkConfig) -> Client {
 ///
 /// # Errors
 ///
-/// Returns the errors of SQS, or an error for a queue in another Region than the client's, whose queue of that name is another one.
+/// Returns the errors of SQS, or an error for a queue in another Region than the client's, whose queue of that name is
+/// a different one.
 pub(crate) async fn url(client: &Client, queue: &str) -> Result<Option<String>> {
     if let (Some(region), Some(own)) = (region(queue), client.config().region())
         && region != own.as_ref()

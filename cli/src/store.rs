@@ -135,7 +135,7 @@ pub(crate) async fn read(store: &dyn Records, hashes: &[KeyHash], data: ResultDa
 ///
 /// * A text that is no id, or a key without a scope.
 /// * A key that may be text or JSON, if there is a record of each.
-/// * Those of the store.
+/// * The errors of the store.
 pub(crate) async fn find(
     store: &dyn Records,
     settings: &Settings,
@@ -200,7 +200,7 @@ pub(crate) async fn hash<K: Serialize + Sync + ?Sized>(
     }
     let once = builder.build()?;
     let Some(tenant) = &settings.tenant else { return Ok(once.key_hash(operation, key)?) };
-    // Only a claim tells the hash of a tenant's key. This one is in memory.
+    // Only a claim contains the hash of a tenant's key. This one is in memory.
     let claimed = once.operation(operation, key).tenant(tenant);
     match claimed.run_with(async |claim| Ok::<_, Infallible>(claim.map(|claim| claim.key().to_hex()))).await? {
         Outcome::Executed(Some(hex)) => KeyHash::from_hex(&hex).context("a hash has 64 digits"),

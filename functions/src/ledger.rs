@@ -63,7 +63,7 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// Those of [`Writes::put`].
+    /// The errors of [`Writes::put`].
     pub fn enter_within(&self, writes: &Writes, entry: &Entry) -> Result<String, Failure> {
         let (id, item) = entry.row();
         writes.put(Put::builder().table_name(&self.table).set_item(Some(item)).build()?)?;

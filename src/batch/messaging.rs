@@ -2,8 +2,8 @@
 
 /// The origin of a record in traces.
 ///
-/// The names are those of OpenTelemetry's
-/// [conventions for messaging](https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/).
+/// The names come from OpenTelemetry's [conventions for
+/// messaging](https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/).
 ///
 /// ```
 /// use lambda_once::batch::Messaging;

@@ -150,8 +150,8 @@ impl RecordInfo {
         &self.id
     }
 
-    /// Returns the id of the message: that of the message in the record's [envelope](super::envelope), if it has one,
-    /// or else the record's id. It is the same in every delivery. Empty for a RabbitMQ message whose publisher has set
+    /// Returns the id of the message in the record's [envelope](super::envelope), if it has one, or else the record's
+    /// id. It is the same in every delivery. Empty for a RabbitMQ message whose publisher has set
     /// none. [`Key::message_id`](crate::Key::message_id) selects it.
     pub fn message_id(&self) -> &str {
         self.inner_id().unwrap_or(&self.id)

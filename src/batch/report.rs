@@ -32,7 +32,7 @@ pub struct RecordReport {
     pub key: Option<KeyHash>,
     /// The outcome of the operation, or the error that prevented one.
     pub outcome: Result<OutcomeKind, ErrorKind>,
-    /// The known differences between its payload and the stored one, or that of an earlier record of the batch, if the
+    /// The known differences between its payload and the stored one, or an earlier payload of the batch, if the
     /// outcome is [`Mismatch`](OutcomeKind::Mismatch).
     pub difference: Difference,
     /// Whether it is reported as failed, so that it is delivered again.
@@ -40,7 +40,7 @@ pub struct RecordReport {
     /// Whether it was sent to [`dead_letters`](super::BatchService::dead_letters), or has the key and payload of an
     /// earlier record of the batch that was.
     pub dead_lettered: bool,
-    /// The error's text. A handler's error is given in its own words and those of its sources.
+    /// The error's text. For a handler's error it includes the texts of the error's sources.
     pub error: Option<String>,
     /// The end of the time for which its key is held, including the margin for clocks. A redelivery before that only
     /// finds it in progress. `None` if the key is free, or if the time is unknown.

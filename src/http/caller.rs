@@ -71,13 +71,13 @@ impl Caller {
 
     /// Separates hosts, for services whose tenants each have a host, such as `acme.example.com`. The same key from the same
     /// caller on another host is then a different operation. Without it, a request to another host is a retry, because the
-    /// host is not [compared](super#what-is-compared).
+    /// host is not [compared](super#comparison-of-requests).
     ///
-    /// The host is that of the target URI (RFC 9110, section 7.1). It is taken from the authority of the request line or of
-    /// `:authority`, otherwise from the `Host` header (RFC 9112, section 3.2.2 and RFC 9113, section 8.3.1). It is
-    /// lower-cased. A trailing dot is removed, and so is port 80 or 443, because the scheme is not known behind a proxy
-    /// that terminates TLS. A request without a host is refused with 403, and so is one whose `Host` is needed and is
-    /// repeated or malformed. Behind a proxy that changes the host, use [`from_fn`](Self::from_fn).
+    /// The host comes from the target URI (RFC 9110, section 7.1). It is taken from the authority of the request line
+    /// or of `:authority`, otherwise from the `Host` header (RFC 9112, section 3.2.2 and RFC 9113, section 8.3.1). It
+    /// is lower-cased. A trailing dot is removed, and so is port 80 or 443, because the scheme is not known behind a
+    /// proxy that terminates TLS. A request without a host is refused with 403, and so is one whose `Host` is needed
+    /// and is repeated or malformed. Behind a proxy that changes the host, use [`from_fn`](Self::from_fn).
     #[must_use]
     pub fn per_host(mut self) -> Self {
         self.per_host = true;

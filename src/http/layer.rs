@@ -32,10 +32,10 @@ use crate::{
 /// | [`key_optional`](Self::key_optional), [`key_optional_for`](Self::key_optional_for) | the key is required |
 /// | [`header`](Self::header), [`key`](Self::key) | `Idempotency-Key` |
 /// | [`check_key`](Self::check_key) | up to 255 characters of printable ASCII |
-/// | [`fingerprint`](Self::fingerprint) | the body, [by its media type](super#what-is-compared) |
+/// | [`fingerprint`](Self::fingerprint) | the body, [by its media type](super#comparison-of-requests) |
 /// | [`compare_headers`](Self::compare_headers) | none |
 /// | [`classify_response`](Self::classify_response) | [`ResponseAction::by_status`] |
-/// | [`store_headers`](Self::store_headers), [`drop_headers`](Self::drop_headers), [`store_only_headers`](Self::store_only_headers) | all but those of one exchange |
+/// | [`store_headers`](Self::store_headers), [`drop_headers`](Self::drop_headers), [`store_only_headers`](Self::store_only_headers) | all but the headers of a single exchange |
 /// | [`request_id`](Self::request_id) | `X-Request-Id` |
 /// | [`replay_header`](Self::replay_header), [`mark_first_responses`](Self::mark_first_responses) | `Idempotency-Replayed`, on replays |
 /// | [`wait_up_to`](Self::wait_up_to) | no wait |
@@ -151,7 +151,7 @@ impl IdempotencyKeyLayer {
 
     /// Replaces the body in the comparison of two requests with one key. Use it to leave out a field that changes with each
     /// attempt. Method, path, query and media type are always compared. By default the body is compared [by its media
-    /// type](super#what-is-compared).
+    /// type](super#comparison-of-requests).
     ///
     /// An error refuses the request with 400.
     pub fn fingerprint(
@@ -208,8 +208,8 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Stores only these headers, and those of [`store_headers`](Self::store_headers), instead of all but those of one exchange.
-    /// Name `Content-Type` too if a replay needs it. Trailers are stored as without the list.
+    /// Stores only these headers and [`store_headers`](Self::store_headers), instead of all except those that belong to a
+    /// single exchange. Name `Content-Type` too if a replay needs it. Trailers are stored as without the list.
     ///
     /// ```
     /// use http::header::{CONTENT_TYPE, ETAG, LOCATION};
@@ -302,13 +302,13 @@ impl IdempotencyKeyLayer {
     }
 
     /// Gives each claimed request a transaction of `store`, which must be a clone of the engine's store. The request's
-    /// extensions contain it: a `store::postgres::Transaction`, or `store::dynamodb::Writes`. The handler's writes through
-    /// it are committed together with the stored response, whatever its status. For example, if a handler responds with 422
-    /// after its first write, that write is committed. If the response is not stored
-    /// ([`classify_response`](Self::classify_response)), the writes are rolled back. So are those of a response with a
-    /// `grpc-status` other than 0, unless a [`ResponseAction`] is among its extensions. Requests that pass through the
-    /// layer have a transaction too, which is committed by the same rules, without a record. The layer does not read the
-    /// bodies of their responses, so their trailers do not count.
+    /// extensions contain it: a `store::postgres::Transaction`, or `store::dynamodb::Writes`. The handler's writes
+    /// through it are committed together with the stored response, whatever its status. For example, if a handler
+    /// responds with 422 after its first write, that write is committed. If the response is not stored
+    /// ([`classify_response`](Self::classify_response)), the writes are rolled back. So are the writes of a response
+    /// with a `grpc-status` other than 0, unless a [`ResponseAction`] is among its extensions. Requests that pass
+    /// through the layer have a transaction too, which is committed by the same rules, without a record. The layer does
+    /// not read the bodies of their responses, so their trailers do not count.
     ///
     /// If the commit fails, the client gets the problem `not_committed` or `commit_unknown` instead of the response. See
     /// [`Operation::in_transaction`](crate::Operation::in_transaction).

@@ -24,9 +24,9 @@ impl IdempotencyKeyLayer {
     }
 
     /// Sets how many bytes of request bodies the layer holds at most, 128 MiB by default. It must be at least
-    /// [`max_body`](Self::max_body). A body counts from its first byte until its handler has ended. A request whose body does not
-    /// fit is refused with 503 `overloaded`. Bodies that `lambda_http` already holds in memory do not count, nor do those of requests
-    /// that pass through, unless they are read to look for the [`key`](Self::key).
+    /// [`max_body`](Self::max_body). A body counts from its first byte until its handler has ended. A request whose
+    /// body does not fit is refused with 503 `overloaded`. Bodies that `lambda_http` already holds in memory do not
+    /// count, nor do bodies of requests that pass through, unless they are read to look for the [`key`](Self::key).
     ///
     /// Clones of this layer and the services that it wraps share one limit.
     pub fn max_buffered(mut self, bytes: usize) -> Self {

@@ -99,7 +99,7 @@
 //! | <a id="replay_unchecked"></a>`replay_unchecked` | 503 | yes | [`before_replay`](IdempotencyKeyLayer::before_replay) panicked or timed out |
 //! | <a id="out_of_time"></a>`out_of_time` | 504 | yes | the handler was cancelled at the handler deadline; its effect is unknown |
 //!
-//! # What is compared
+//! # Comparison of requests
 //!
 //! Two requests with one key are the same if these are:
 //!
@@ -116,7 +116,7 @@
 //! Headers are not compared, except those that [`compare_headers`](IdempotencyKeyLayer::compare_headers) names. The host is not
 //! compared either, because a retry may arrive by another domain. If hosts are tenants, add them to the [scope](Caller::per_host).
 //!
-//! # What is stored
+//! # Stored responses
 //!
 //! By default responses with 2xx, 3xx and 4xx, except those that a retry may change ([`ResponseAction::by_status`]). 408,
 //! 424, 499 and 504 keep the key until its lease ends. Other responses release it. A [`ResponseAction`] overrides this, per
@@ -154,7 +154,7 @@
 //! | ended, with `Store` | done, without the body | 410 `response_not_stored` |
 //! | ended, with `Release` | released | runs |
 //! | ended, with `Keep`; or broke off, unless the action is `Release` | held until the lease ends | 409, then by [`AfterUnknown`](crate::AfterUnknown) |
-//! | was cut off: the lease was lost, the longest duration or the deadline reached, or the body panicked | as above | as above |
+//! | was cancelled: the lease was lost, the longest duration or the deadline reached, or the body panicked | as above | as above |
 //!
 //! If the operation ends without an outcome (its lease was lost, or its transaction was rolled back), the body ends with an
 //! error, which breaks off the response, because its status has already been sent. Clients of HTTP/1.0 cannot distinguish

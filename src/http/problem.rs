@@ -278,13 +278,13 @@ impl Problem {
         Self { detail: detail.into(), ..Self::new(StatusCode::BAD_REQUEST, "key_malformed", "") }
     }
 
-    /// Asks the client to retry, at an unknown time.
+    /// Makes the client retry, at an unknown time.
     pub(super) const fn retry_soon(mut self) -> Self {
         self.retry = Retry::Soon;
         self
     }
 
-    /// Asks the client to retry, which may succeed after `time` at the latest.
+    /// Makes the client retry, which may succeed after `time` at the latest.
     pub(super) const fn retry_after(mut self, time: Duration) -> Self {
         self.retry = Retry::After(time);
         self

@@ -40,8 +40,8 @@ pub enum BodyProblem {
 /// A request body that can be read into bytes and passed on as the same type, so that text stays text.
 ///
 /// Implemented for `axum::body::Body` (feature `axum`), `lambda_http::Body` (feature `http-lambda`), and `Full<Bytes>`,
-/// `BoxBody<Bytes, _>` and `UnsyncBoxBody<Bytes, _>` of `http-body-util`. Box a streaming body of another crate, such as that of hyper,
-/// in an outer layer:
+/// `BoxBody<Bytes, _>` and `UnsyncBoxBody<Bytes, _>` of `http-body-util`. Box a streaming body of another crate, such
+/// as hyper's, in an outer layer:
 ///
 /// ```
 /// use http::{Request, Response};

@@ -19,7 +19,7 @@ pin_project! {
     /// The response body: the inner service's own, buffered bytes, or a refusal.
     ///
     /// It is `Send` and `Sync` if the inner body is. It fails if the inner body does, and if a [stream](super#streams) is
-    /// cut off.
+    /// cancelled.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         bytes: Bytes,

@@ -125,8 +125,8 @@ impl LayerSettings {
         }
     }
 
-    /// Whether an error of the service leaves the effect of the operation unknown. Only boxed errors, such as those of
-    /// `lambda_http` and of `tower`'s layers, and errors that have a classifier can be inspected.
+    /// Whether an error of the service leaves the effect of the operation unknown. Only boxed errors, such as the
+    /// errors of `lambda_http` and of `tower`'s layers, and errors that have a classifier can be inspected.
     fn is_doubtful<E: 'static>(&self, error: &E) -> bool {
         let settings = &self.engine.settings;
         settings.classifiers.verdict_of_any(error, settings.on_panic) == Some(Verdict::Unknown)

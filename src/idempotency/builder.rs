@@ -90,7 +90,7 @@ impl Builder {
         self
     }
 
-    /// Sets the engine's name, which separates its keys from those of other engines in the same function. See
+    /// Sets the engine's name, which separates its keys from the keys of other engines in the same function. See
     /// [`Idempotency::named`].
     pub fn named(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.settings.name = Some(name.into());
@@ -116,8 +116,8 @@ impl Builder {
     /// lease. Use `tokio::task::spawn_blocking`, and await that. If the lease is lost, or cannot be renewed in time,
     /// the handler is dropped.
     ///
-    /// If the deadline is known, as in Lambda, this has no effect, because the lease lasts until then. Batches renew no
-    /// leases.
+    /// If the deadline is known, as in Lambda, this has no effect, because the lease lasts until the deadline. Batches
+    /// renew no leases.
     ///
     /// With `None` no lease is renewed. If the deadline is unknown, a handler is then cancelled shortly before its
     /// first lease ends.

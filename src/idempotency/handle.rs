@@ -84,7 +84,7 @@ impl Idempotency {
     ///
     /// # Errors
     ///
-    /// Those of the store. A function that can work without the store may continue.
+    /// The errors of the store. A function that can work without the store may continue.
     pub async fn warm_up(&self) -> Result<(), Error> {
         if self.engine.settings.disabled {
             return Ok(());

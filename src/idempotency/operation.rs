@@ -64,7 +64,7 @@ impl Idempotency {
     /// Creates the operation `name` that `key` identifies: a string, a number, or a tuple of them.
     ///
     /// The name identifies the action, such as `charge`, and is the same in each call for it. Operations with different
-    /// names never share records, so order 7 can be charged and mailed. An operation inside another one needs a
+    /// names never share records, so order 7 can be charged and mailed. An operation inside another operation needs a
     /// different name or a different key, or it finds itself in progress. The names of [services](Self#names) belong to
     /// the same namespace.
     pub fn operation<'a, K: Serialize + ?Sized>(&'a self, name: &'a str, key: &K) -> Operation<'a> {
@@ -207,7 +207,7 @@ impl<P> Operation<'_, P> {
     /// # async fn set_status(_: &str) -> Result<(), Failure> { Ok(()) }
     /// ```
     ///
-    /// * An operation whose sequence is equal to or less than that of the newest completed one is
+    /// * An operation whose sequence is equal to or less than the newest completed one is
     ///   [`Outcome::Superseded`], unless it is completed itself and replayed. Of two with equal sequences the first to
     ///   complete counts.
     /// * One operation works on an entity at a time. Others are [`Outcome::InProgress`] meanwhile, and may
@@ -301,7 +301,7 @@ impl<P> Operation<'_, P> {
     /// ```
     ///
     /// Refused ([`Config`](crate::ErrorKind::Config)) together with a known [deadline](Self::deadline), because the
-    /// lease lasts until then. An operation that inherits its deadline, inside a handler, is cancelled after
+    /// lease lasts until the deadline. An operation that inherits its deadline, inside a handler, is cancelled after
     /// `max_duration` or early enough for the handler to see that, whichever comes first. Its lease lasts until that
     /// deadline and needs no renewal.
     ///
@@ -324,9 +324,9 @@ impl<P> Operation<'_, P> {
     /// Its result is stored as JSON, which does not represent every value: `NaN` and infinities become `null`, and
     /// `Some(None)` and `Some(())` are read back as `None`. A test can check that (`testing::assert_round_trip`).
     ///
-    /// `work` is dropped at the handler deadline, shortly before the deadline. Tasks that it has spawned and
-    /// blocking calls continue and are not protected. Without a known deadline the lease is renewed while `work` runs,
-    /// for 15 minutes by default ([`heartbeat`](Self::heartbeat)).
+    /// `work` is dropped at the handler deadline, shortly before the deadline. Tasks that it has spawned and blocking
+    /// calls continue and are not protected. Without a known deadline the lease is renewed while `work` runs, for 15
+    /// minutes by default ([`heartbeat`](Self::heartbeat)).
     ///
     /// # Errors
     ///
@@ -352,7 +352,7 @@ impl<P> Operation<'_, P> {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     pub async fn run_with<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
         P: Probe<T>,
@@ -410,7 +410,7 @@ impl<P> Operation<'_, P> {
 ///
 /// # Errors
 ///
-/// Those of [`Window::check_heartbeat`] for a deadline that is set.
+/// The errors of [`Window::check_heartbeat`] for a deadline that is set.
 pub(super) fn window(engine: &Engine, deadline: Option<Deadline>, heartbeat: Heartbeat) -> Result<Window, Error> {
     let enclosing = Enclosing::current();
     let is_unsaid = deadline.is_none() && enclosing.is_none();

@@ -1,4 +1,4 @@
-//! Settings of one operation or service that override those of its engine.
+//! Settings of one operation or service that override its engine's.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::key::missing::MissingKey;
 
-/// Settings of one operation, service or layer that override those of its engine. Other settings keep the values of the
+/// Settings of one operation, service or layer that override its engine's. Other settings keep the values of the
 /// [engine's builder](super::Builder).
 ///
 /// Taken by `with_settings` of [`Operation`](crate::Operation), `BatchService`, `IdempotencyKeyLayer` and `InvocationLayer`.

@@ -136,7 +136,7 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// Returns the parts in which the payload differs from that on record, as far as they are known.
+    /// Returns the parts in which the payload differs from the recorded one, as far as they are known.
     pub(crate) const fn difference(&self) -> Difference {
         match self {
             Self::Mismatch(mismatch) => mismatch.difference,

@@ -222,7 +222,7 @@ fn undecodable(why: &'static str) -> Error {
     Error::new(ErrorKind::StoredResult, ErrorStatus::Permanent, "replay", why)
 }
 
-/// Returns the text of a codec's error, with its sources. Must be called where a panic is caught.
+/// Returns the text of a codec's error, with its sources. Must be called in a place where panics are caught.
 fn contained_text(error: BoxError) -> String {
     let sources = std::iter::successors(Some(&*error as &dyn std::error::Error), |error| error.source());
     sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")

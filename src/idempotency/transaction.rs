@@ -52,7 +52,7 @@ impl<'a, P> Operation<'a, P> {
     /// | the commit | the outcome |
     /// |---|---|
     /// | was refused: one of the work's own conditions failed, or a conflict with another transaction | [`Outcome::Failed`], transient unless [classified](InTransaction::classify) |
-    /// | was refused because the lease was lost | that of the run that took over, else [`Outcome::LeaseLost`] |
+    /// | was refused because the lease was lost | the outcome of the run that took over, else [`Outcome::LeaseLost`] |
     /// | was not sent, because the work has ended the transaction itself, or may have | [`Outcome::Failed`], unknown; the claim is kept |
     /// | got no response, and a release then found it applied | as if it had |
     /// | got no response, and the release was applied | [`Outcome::Failed`], transient: nothing was committed |
@@ -95,7 +95,7 @@ impl<'a, S: Transactional, P> InTransaction<'a, S, P> {
     ///
     /// # Errors
     ///
-    /// Those of [`Operation::run`], and [`Config`](crate::ErrorKind::Config) if the store is not the engine's.
+    /// The errors of [`Operation::run`], and [`Config`](crate::ErrorKind::Config) if the store is not the engine's.
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
         P: Probe<T>,
@@ -111,7 +111,7 @@ impl<'a, S: Transactional, P> InTransaction<'a, S, P> {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     pub async fn run_with<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where
         P: Probe<T>,
@@ -137,7 +137,7 @@ impl<'a, S: Transactional> InTransaction<'a, S> {
     /// `lock_timeout`, and replay its outcome.
     ///
     /// A crash leaves nothing, and so nothing to take over. There is no lease: [`Operation::wait_up_to`] does not
-    /// apply, and the maximum duration of the heartbeat is that of a run. The lapsed claim of another run is replaced,
+    /// apply, and the maximum duration of the heartbeat limits a run. The lapsed claim of another run is replaced,
     /// on DynamoDB without a notice ([`Outcome::Executed`] instead of [`Outcome::TookOver`]).
     pub fn without_claim(self) -> WithoutClaim<'a, S> {
         WithoutClaim(self)
@@ -149,7 +149,7 @@ impl<S: Transactional> WithoutClaim<'_, S> {
     ///
     /// # Errors
     ///
-    /// Those of [`InTransaction::run`], and [`Config`](crate::ErrorKind::Config) under
+    /// The errors of [`InTransaction::run`], and [`Config`](crate::ErrorKind::Config) under
     /// [`AfterUnknown::Probe`](crate::AfterUnknown::Probe).
     pub async fn run<T, E, W, F>(self, work: W) -> Result<Outcome<T>, Error>
     where

@@ -76,7 +76,7 @@ const MAX_SOURCES: usize = 8;
 
 /// A handler's error, with its [`Verdict`].
 ///
-/// Any error is converted by `?`. Its verdict is that of its mark ([`Classify`]), anywhere in its chain of sources. The
+/// Any error is converted by `?`. Its verdict comes from its mark ([`Classify`]), anywhere in its chain of sources. The
 /// engine's [classifiers](crate::Builder::classify) judge an error without one, and it is transient if they return no
 /// verdict. A mark survives `?`, `anyhow`'s `.context()` and boxing:
 ///
@@ -144,7 +144,7 @@ impl Failure {
         &*self.source
     }
 
-    /// Returns the error's text and those of its sources, from the outermost to the first cause. Printing them runs
+    /// Returns the texts of the error and its sources, from the outermost to the first cause. Printing them runs
     /// user code.
     pub(crate) fn words(&self) -> String {
         let mut text = self.source.to_string();

@@ -61,7 +61,7 @@ pub trait HandlerError: fmt::Display {
 /// `lambda_runtime::Diagnostic` that `lambda_runtime::run` requires. The `errorType` is the type's name, as in the
 /// runtime's own conversions.
 ///
-/// For a different `errorType`, implement both traits by hand.
+/// For a different `errorType`, implement both traits manually.
 ///
 /// # Examples
 ///

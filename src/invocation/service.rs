@@ -44,7 +44,7 @@ use crate::{
 ///
 /// # Errors
 ///
-/// The inner service's errors, and those of the library: see the [module](super). If no event can have a key, all fail
+/// The errors of the inner service and of the library: see the [module](super). If no event can have a key, all fail
 /// with [`ErrorKind::Config`]. [`InvocationLayer::validate`](super::InvocationLayer::validate) detects that in init.
 pub struct InvocationService<S, T> {
     inner: S,

@@ -27,7 +27,7 @@ pub(crate) enum Form {
     Bytes,
 }
 
-/// The maximum nesting depth of arrays and objects, which is also that of `serde_json`.
+/// The maximum nesting depth of arrays and objects, which is the same as in `serde_json`.
 pub const MAX_DEPTH: usize = 128;
 
 /// The reason why a text has no canonical form.
@@ -86,7 +86,7 @@ struct Writer<'a> {
     valid: usize,
     at: usize,
     out: Vec<u8>,
-    /// The members of all objects that are being written, with those of inner objects last.
+    /// The members of all objects that are being written, with the members of inner objects last.
     members: Vec<Member>,
 }
 

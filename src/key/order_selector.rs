@@ -20,7 +20,7 @@ impl OrderSelector {
 
     /// # Errors
     ///
-    /// Those of [`Key::check`].
+    /// The errors of [`Key::check`].
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.entity.check()?;
         self.sequence.check()

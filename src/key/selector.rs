@@ -117,7 +117,7 @@ impl Key {
     /// Selects the deduplication id of a message in an SQS FIFO queue, together with the queue's ARN and the message
     /// group. The id is set by the sender, or is the hash of the body.
     ///
-    /// SQS compares the ids of a queue or, with `DeduplicationScope: messageGroup`, those of a group. Here the same id
+    /// SQS compares the ids of a queue or, with `DeduplicationScope: messageGroup`, of a group. Here the same id
     /// in two groups is always two operations, so a message that is sent again must be sent to the same group.
     ///
     /// SQS drops a second message with the same id only for five minutes, so senders may reuse an id later for a

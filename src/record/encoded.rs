@@ -7,7 +7,7 @@ use crate::error::Error;
 /// Separates the id of the codec from the bytes, in one value with both.
 const SEPARATOR: u8 = b' ';
 
-/// A serialized result encoded by a [`ResultCodec`](crate::ResultCodec), and an id for the codec, such as that of a
+/// A serialized result encoded by a [`ResultCodec`](crate::ResultCodec), and an id for the codec, such as the id of a
 /// cipher key. `Debug` shows the id and the size.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EncodedData {

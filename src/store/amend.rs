@@ -61,7 +61,7 @@ pub trait Amend: Store {
     /// * [`ErrorKind::Request`](crate::ErrorKind::Request), permanent: the amendment does not apply to the status that was read.
     /// * [`ErrorKind::Order`](crate::ErrorKind::Order), permanent: [`Amendment::Settle`] of an ordered operation, without the feature
     ///   `order`.
-    /// * [`ErrorKind::Config`](crate::ErrorKind::Config), permanent: the records are those of AWS Powertools.
+    /// * [`ErrorKind::Config`](crate::ErrorKind::Config), permanent: the records belong to AWS Powertools.
     /// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary: a newer version has written the record.
     /// * The errors of a write to the store.
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>>;
@@ -126,7 +126,7 @@ forward!(Box);
 pub struct AmendRequest {
     /// The operation.
     pub key: KeyHash,
-    /// The record as it was read. A record that has changed since then is left unchanged.
+    /// The record that was read. A record that has changed since is left unchanged.
     pub read: AsRead,
     /// The maximum clock difference. A claim has lapsed when its lease and this margin have passed. One second by default.
     pub skew_margin: Duration,
@@ -140,7 +140,7 @@ impl AmendRequest {
         Self { key, read: AsRead::of(record), skew_margin: Duration::from_secs(1), amendment }
     }
 
-    /// Returns the order of a [`Settle`](Amendment::Settle), which is that of the record that was read, if it has a
+    /// Returns the order of a [`Settle`](Amendment::Settle), which comes from the record that was read, if it has a
     /// sequence. The mark of the entity is written together with the record, and is kept for the retention of the
     /// outcome.
     pub fn order(&self) -> Option<Order> {
@@ -218,7 +218,7 @@ pub enum Amendment {
 pub struct ResolveRequest {
     /// The entity.
     pub entity: Entity,
-    /// The mark as it was read. One that has changed since then is left unchanged.
+    /// The mark that was read. A mark that has changed since is left unchanged.
     pub read: Mark,
     /// The maximum clock difference. A claim that holds the entity has lapsed when its lease and this margin have
     /// passed.
@@ -236,7 +236,8 @@ pub enum Resolution {
     /// No run of the operations in doubt at these sequences took effect, and none can any more. Their doubt ends, so
     /// that older operations run. The operations themselves may run, too.
     NoEffect {
-        /// The sequences. That of several operations which have [merged](crate::order::Doubt::key) stands for all of them.
+        /// The sequences. The sequence of several operations which have [merged](crate::order::Doubt::key) represents
+        /// all of them.
         sequences: Vec<Sequence>,
     },
     /// The operation in doubt at this sequence took effect. All operations up to this sequence are superseded from now

@@ -2,8 +2,8 @@
 
 /// The database of a store, as it appears in traces.
 ///
-/// The names are those of OpenTelemetry's
-/// [conventions for databases](https://opentelemetry.io/docs/specs/semconv/db/database-spans/).
+/// The names come from OpenTelemetry's [conventions for
+/// databases](https://opentelemetry.io/docs/specs/semconv/db/database-spans/).
 ///
 /// ```
 /// use lambda_once::store::Database;

@@ -59,7 +59,7 @@ pub trait List: Store {
     ///
     /// # Errors
     ///
-    /// * [`ErrorKind::Config`], permanent: the records are those of AWS Powertools.
+    /// * [`ErrorKind::Config`], permanent: the records belong to AWS Powertools.
     /// * [`ErrorKind::Request`], permanent: the cursor is not from this store.
     /// * The errors of a read from the store.
     fn list<'a>(&'a self, request: &'a ListRequest) -> BoxFuture<'a, Result<Page, Error>>;

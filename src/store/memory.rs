@@ -248,7 +248,7 @@ mod tests {
 
     crate::conformance_tests!(memory().await);
 
-    /// As in a document store, where a newer version has written them.
+    /// As in a document store in which a newer version has written them.
     #[tokio::test]
     async fn members_that_are_not_known_survive_every_write() {
         let clock = ManualClock::at(Timestamp::from_seconds(4_000_000_000));

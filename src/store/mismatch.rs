@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{clock::Timestamp, record::Difference};
 
-/// The use of a key with a payload other than that of its record.
+/// The use of a key with a payload other than its record's.
 ///
 /// `Display` gives a sentence, as in "the key was used with another payload: the body differs".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -224,13 +224,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns the identity of the store, which its clones and wrappers share.
     fn id(&self) -> StoreId;
 
-    /// Returns the format of its records, which is native unless the store is made for another one. A wrapper returns
-    /// the format of the wrapped store.
+    /// Returns the format of its records, which is native unless the store is made for another format. A wrapper
+    /// returns the format of the wrapped store.
     fn format(&self) -> RecordFormat {
         RecordFormat::Native
     }
 
-    /// Returns the database of the store, as it appears in traces. A wrapper returns that of the wrapped store.
+    /// Returns the database of the store, as it appears in traces. A wrapper returns the wrapped store's.
     fn database(&self) -> Database<'_> {
         Database::new("other")
     }

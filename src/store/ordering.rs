@@ -17,8 +17,8 @@
 //! # fn write_both(found: (Option<&Record>, Option<&Mark>), change: Change, mark: Option<Mark>) -> bool { true }
 //! ```
 //!
-//! The rules of a mark come after those of the [record](super::rules), so a completed operation is replayed even if a
-//! newer one exists. Each claim and settle of an ordered operation writes both the record and the mark, or neither.
+//! The rules of a mark come after the rules of the [record](super::rules), so a completed operation is replayed even if
+//! a newer one exists. Each claim and settle of an ordered operation writes both the record and the mark, or neither.
 //!
 //! * **G1** A claim at or below the newest completed sequence is superseded and never runs, even if it could take over:
 //!   its second run must not overwrite newer data.
@@ -28,7 +28,7 @@
 //!   until one with its sequence or a greater one completes, or until an operator [resolves](resolve) the doubt. A
 //!   permanent failure is the handler's assertion that the operation had no effect. No release ends doubt, because the
 //!   record may be gone and its claim without a trace of the lost run. A mark lists up to [`MAX_DOUBT`] operations in
-//!   doubt. If another one is to be added, the two lowest become one entry, which represents all operations up to the
+//!   doubt. If another entry is to be added, the two lowest become one entry, which represents all operations up to the
 //!   greater sequence. Only a completion at or above that sequence ends it, or an operator.
 //! * **G3** A completion raises the newest sequence and never lowers it. A settle frees the entity only if its own claim holds it.
 //! * **G4** A mark is kept as long as its newest outcome is replayed. After that it counts as absent.
@@ -41,7 +41,7 @@
 //! functions decide them as well. [`resolve`] decides for
 //! [`Amend::resolve`](super::amend::Amend::resolve), which writes the mark alone.
 //!
-//! A [`Mark`] is stored field by field, `version` as `v`. Write only the fields that it has, so that those of a newer
+//! A [`Mark`] is stored field by field, `version` as `v`. Write only the fields that it has, so that fields of a newer
 //! version stay.
 
 use super::{
@@ -71,7 +71,7 @@ pub const MAX_DOUBT: usize = 64;
 ///
 /// # Errors
 ///
-/// Those of [`rules::judge`].
+/// The errors of [`rules::judge`].
 pub fn claim(
     record: Option<&Record>,
     mark: Option<&Mark>,
@@ -126,7 +126,7 @@ pub fn settle(
 ///
 /// # Errors
 ///
-/// * Those of [`rules::amend`], except that of an order.
+/// * The errors of [`rules::amend`], except the one for an order.
 /// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, for a mark of a newer format.
 pub fn amend(
     record: Option<&Record>,
@@ -152,7 +152,7 @@ pub(crate) fn check_version(mark: &Mark, operation: &'static str) -> Result<(), 
 
 /// # Errors
 ///
-/// Those of [`check_version`].
+/// The errors of [`check_version`].
 pub(crate) fn known_version(version: u32, operation: &'static str) -> Result<(), Error> {
     rules::known_version("mark of the operation's entity", version, operation)
 }
@@ -172,7 +172,7 @@ pub(crate) fn is_expired(mark: &Mark, now: Timestamp) -> bool {
 ///
 /// # Errors
 ///
-/// Those of [`rules::judge`], also for a mark that decides.
+/// The errors of [`rules::judge`], also for a mark that decides.
 pub fn judge(
     record: Option<&Record>,
     mark: Option<&Mark>,
@@ -316,7 +316,7 @@ pub(crate) fn settled(mark: Option<&Mark>, request: &SettleRequest, order: &Orde
 ///
 /// # Errors
 ///
-/// Those of [`check_version`].
+/// The errors of [`check_version`].
 pub(crate) fn amended(mark: Option<&Mark>, request: &AmendRequest, now: Timestamp) -> Result<Option<Mark>, Error> {
     let (Some(order), Amendment::Settle { outcome, .. }) = (request.order(), &request.amendment) else {
         return Ok(None);

@@ -59,7 +59,8 @@ pub enum Change {
 ///
 /// # Errors
 ///
-/// Those of [`judge`]. [`ErrorKind::Config`], permanent, for a request with an order, which these rules do not support.
+/// The errors of [`judge`]. [`ErrorKind::Config`], permanent, for a request with an order, which these rules do not
+/// support.
 pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Result<(Change, Claimed), Error> {
     refuse_order(request.order())?;
     Ok(match record.map_or(Ok(Judgement::Free), |record| judge(record, request, now))? {
@@ -93,7 +94,7 @@ fn refuse_order(order: Option<&Order>) -> Result<(), Error> {
     order.map_or(Ok(()), |_| Err(Error::config("the store keeps no order, which an operation with `ordered_by` needs")))
 }
 
-/// Returns the record of a claim that is granted at `now`, and the grant. The prior status may be that of an expired
+/// Returns the record of a claim that is granted at `now`, and the grant. The prior status may come from an expired
 /// record.
 pub(crate) fn claimed(replaced: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> (Record, Grant) {
     let grant = Grant {
@@ -189,7 +190,7 @@ pub(crate) struct Renewal {
     skew_margin: Duration,
 }
 
-/// Resolves a settlement that a store without a clock of its own applies at `now`.
+/// Resolves a settlement that a store without a clock applies at `now`.
 pub(crate) fn resolved(settlement: &Settlement, now: Timestamp) -> Resolved<'_> {
     match settlement {
         Settlement::Record { outcome, result, retention } => Resolved::Record {
@@ -362,8 +363,8 @@ fn is_settled(request: &SettleRequest, current: Option<&Record>) -> bool {
 ///
 /// # Errors
 ///
-/// Those of `found`, except for an unreadable record. That is not this owner's, because a newer deployment has claimed
-/// the key.
+/// The errors of `found`, except for an unreadable record. Such a record is not this owner's, because a newer
+/// deployment has claimed the key.
 pub fn explain_settle(request: &SettleRequest, found: Result<Option<Record>, Error>) -> Result<Settled, Error> {
     let current = match found {
         Err(error) if error.kind() == ErrorKind::Format => None,
@@ -400,7 +401,7 @@ pub(crate) fn check_version(record: &Record, operation: &'static str) -> Result<
 
 /// # Errors
 ///
-/// Those of [`check_version`].
+/// The errors of [`check_version`].
 pub(crate) fn known_version(what: &'static str, version: u32, operation: &'static str) -> Result<(), Error> {
     if version <= NEWEST_KNOWN_VERSION {
         return Ok(());

@@ -52,7 +52,7 @@ const MAX_NAMESPACE: usize = 255;
 /// | `Operations` | count | observed operations, including duplicates |
 /// | `DuplicatesSaved` | count | operations that were recognized as done before |
 /// | `Executed`, `TookOver`, `Replayed`, … | count | outcomes: the names of [`OutcomeKind`], with `FailedTransient`, `FailedPermanent` and `FailedUnknown` for failures, `Panicked` and `Cancelled` for interruptions |
-/// | `Takeovers` | count | claims that took over another one, regardless of their outcome |
+/// | `Takeovers` | count | claims that took over another claim, regardless of their outcome |
 /// | `Errors` | count | operations without an outcome because of an error, such as a store error or a missing key |
 /// | `StoreErrors` | count | the part of `Errors` for which the store refused, failed or did not respond. Set an alarm on any |
 /// | `ClaimTime`, `HandlerTime`, `SettleTime` | milliseconds | one value per operation that has it |

@@ -19,7 +19,7 @@
 //! | `code` | of an HTTP request that was refused before anything was claimed: the [code](crate::http#refusals) of the refusal |
 //! | `suppressed` | of such a refusal at *warn*: the number of further refusals with this code since the last warning |
 //! | `verdict` | of `failed`: `transient`, `permanent` or `unknown` |
-//! | `operation` | the operation's name, or the kind of the service; on a [named engine](crate::Idempotency#names) `name.` stands before it |
+//! | `operation` | the operation's name, or the kind of the service; on a [named engine](crate::Idempotency#names) `name.` precedes it |
 //! | `key` | the hash of the key, as stored |
 //! | `differs` | of a mismatch: the parts in which the payload differs from the recorded one, if they are known, separated by commas: `method_and_path`, `query`, `headers`, `body` |
 //! | `attempt` | the number of grants of the key, 0 if nothing was granted. Not for records of a batch |
@@ -63,10 +63,11 @@
 //! | *warn* | took over, mismatch, abandoned, a permanent or unknown failure, a failed probe |
 //! | *error* | outcomes that are lost or unresolved (panicked, cancelled, unrecorded, lease lost), errors of the store |
 //!
-//! An HTTP request that is refused before anything is claimed is logged at *info*. Three codes are logged at *warn*, each at most
-//! once a minute by each layer: `caller_unknown` and `key_missing`, because an authorizer or a client may be misconfigured, and `overloaded`.
-//! Observers are told of every refusal. A replay that [`before_replay`](crate::http::IdempotencyKeyLayer::before_replay) refuses has the
-//! outcome `replay_refused`, at *info*, or at *warn* if the hook panics or takes too long.
+//! An HTTP request that is refused before anything is claimed is logged at *info*. Three codes are logged at *warn*,
+//! each at most once a minute by each layer: `caller_unknown` and `key_missing`, because an authorizer or a client may
+//! be misconfigured, and `overloaded`. Observers are notified of every refusal. A replay that
+//! [`before_replay`](crate::http::IdempotencyKeyLayer::before_replay) refuses has the outcome `replay_refused`, at
+//! *info*, or at *warn* if the hook panics or takes too long.
 
 mod emf;
 mod observer;

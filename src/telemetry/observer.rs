@@ -31,8 +31,8 @@ pub enum EntryPoint {
 pub struct OperationEvent<'a> {
     /// The operation's entry point.
     pub entry_point: EntryPoint,
-    /// The operation's name in logs: that of the engine, if it has one, and that of the operation or the kind of
-    /// service.
+    /// The operation's name in logs: the name of the engine, if it has one, and the name of the operation or the
+    /// kind of service.
     pub operation: &'a str,
     /// The operation's outcome, or the kind of the error that prevented one.
     pub outcome: Result<OutcomeKind, ErrorKind>,

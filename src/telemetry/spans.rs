@@ -79,7 +79,7 @@ pub(crate) fn conclude(key: Option<KeyHash>, attempt: u64, outcome: &'static str
 }
 
 /// Notes in the current span that a request runs without its claim. This sets the status, because exporters otherwise
-/// mark spans with *error* events, such as that of the store error, as failed.
+/// mark spans with *error* events, such as the event for a store error, as failed.
 #[cfg(feature = "http")]
 pub(crate) fn conclude_unprotected(key: KeyHash) {
     conclude(Some(key), 0, "unprotected", Level::WARN);

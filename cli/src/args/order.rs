@@ -10,10 +10,11 @@ use crate::time;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OrderCommand {
-    /// Explains the order of an entity: the newest operation, who holds the entity, what is in doubt, and what may be done
+    /// Explains the order of an entity: the newest operation, its holder, the operations in doubt, and the possible
+    /// actions
     Show(OrderShow),
-    /// Ends doubt, after you have looked up the effect, so that older operations go on. Without --yes it only prints what it would do,
-    /// and asks on a terminal
+    /// Ends doubt, after you have looked up the effect, so that older operations continue. Without --yes it only prints
+    /// its plan, and asks for confirmation on a terminal
     Clear(OrderClear),
 }
 

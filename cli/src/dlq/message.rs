@@ -82,7 +82,8 @@ impl Message {
         self.system(&Attribute::SentTimestamp).and_then(|at| at.parse().ok()).map(Timestamp::from_millis)
     }
 
-    /// Returns the attributes of the sender, without those of `SqsDeadLetters`, which describe this dead letter and not its copy.
+    /// Returns the attributes of the sender, without the attributes of `SqsDeadLetters`, which describe this dead
+    /// letter and not its copy.
     pub(crate) fn senders_attributes(&self) -> HashMap<String, MessageAttributeValue> {
         let attributes = self.attributes.iter().filter(|(name, _)| !name.starts_with(OWN));
         attributes.map(|(name, value)| (name.clone(), value.clone())).collect()

@@ -18,7 +18,7 @@ use crate::aws;
 
 /// The number of messages in a call.
 pub(crate) const BATCH: usize = 10;
-/// A receive that waits asks all servers of SQS.
+/// A receive that waits queries all servers of SQS.
 const WAIT_SECONDS: i32 = 1;
 const NOT_INVISIBLE: &str = "MessageNotInflight";
 const FIFO: &str = ".fifo";
@@ -46,7 +46,7 @@ pub(crate) enum Cause {
     Service,
     /// The call was refused.
     Call,
-    /// SQS did not answer, so that the message may have been sent.
+    /// SQS did not respond, so the message may have been sent.
     Unknown,
 }
 

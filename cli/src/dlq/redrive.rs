@@ -358,7 +358,8 @@ impl Effect {
 }
 
 fn warn(examined: &Examined, why: &str) {
-    // The audit line says it as well, and a closed terminal must not end the tool before the other lines are written.
+    // The audit line contains it as well, and a closed terminal must not end the tool before the other lines are
+    // written.
     let _ = writeln!(io::stderr(), "{}: {why}", examined.message.id);
 }
 

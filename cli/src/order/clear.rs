@@ -38,7 +38,7 @@ struct Marks {
     after: Option<Option<MarkView>>,
 }
 
-/// Finds the mark, plans the change, asks, and makes it.
+/// Finds the mark, plans the change, asks for confirmation, and makes it.
 pub(super) async fn run(clear: OrderClear, settings: &Settings) -> Result<Ending> {
     let is_dry = clear.how.dry_run || !(clear.how.yes || has_terminal());
     if !is_dry {

@@ -178,7 +178,7 @@ fn next(doubted: &[Doubted], standing: Standing) -> String {
     }
 }
 
-/// Returns the actions that may be taken on what is in doubt, the safest first.
+/// Returns the possible actions on the operations in doubt, the safest first.
 fn advise(found: &Found) -> Vec<Advice> {
     let sequence = match &found.doubted[..] {
         [one] => format!("--sequence {}", one.sequence),

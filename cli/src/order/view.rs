@@ -85,7 +85,7 @@ impl MarkView {
     }
 }
 
-/// What an operation of the entity meets.
+/// The state of the order that an operation of the entity encounters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// There is no mark.

@@ -9,7 +9,7 @@ use super::{Content, Envelope, EnvelopeError, Message};
 ///
 /// The message is the event's `detail`. If that is a string that contains JSON, as EventBridge Scheduler sends it, the
 /// message is that JSON. The attributes are `source`, `detail-type`, `account`, `time`, `region`, `resources` (joined
-/// by commas) and `replay-name`, in addition to those of the record. The id is the event's.
+/// by commas) and `replay-name`, in addition to the record's attributes. The id is the event's.
 ///
 /// The detail of an event from S3 is an [`S3Detail`](super::S3Detail).
 ///

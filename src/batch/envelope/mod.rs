@@ -15,7 +15,7 @@
 //! ```
 //!
 //! [`BatchService::envelope`](super::BatchService::envelope) sets the envelope of a service's records. Keys, payloads,
-//! the handler's type, attributes and headers are then those of the message inside. A message that is sent again is
+//! the handler's type, attributes and headers then come from the message inside. A message that is sent again is
 //! replayed even though the ids, timestamps and signatures around it differ.
 //!
 //! | records | service |
@@ -38,7 +38,7 @@
 //! 2. An envelope with several messages makes several records, each with its own key, claim and outcome, in their
 //!    order. The message around them is reported once if any of them fails. On redelivery, those that are done are
 //!    replayed.
-//! 3. In a FIFO queue the order is that of the message group. A failure also blocks later messages in the same
+//! 3. In a FIFO queue the message group determines the order. A failure also blocks later messages in the same
 //!    envelope.
 //! 4. A malformed envelope permanently fails only its own record ([`ErrorKind::Payload`](crate::ErrorKind::Payload)).
 //!    The error states how to fix it, and contains nothing of the payload. An envelope with several messages is
@@ -71,7 +71,8 @@ pub(super) use unwrapped::NothingInside;
 #[allow(unused_imports, reason = "for the documentation above")]
 use super::RecordInfo;
 
-/// A format in which messages are wrapped. [The module](self) lists those of AWS. A pair nests the second in the first.
+/// A format in which messages are wrapped. [The module](self) lists the formats of AWS. A pair nests the second in the
+/// first.
 ///
 /// ```
 /// use lambda_once::batch::envelope::{Content, Envelope, EnvelopeError, Message};
@@ -163,21 +164,21 @@ impl Message {
         self
     }
 
-    /// Adds an attribute to those of the record around it.
+    /// Adds an attribute to the attributes of the record around it.
     #[must_use]
     pub fn with_attribute(mut self, name: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
         self.attributes.push((name.into(), text.into()));
         self
     }
 
-    /// Adds a header to those of the record around it.
+    /// Adds a header to the headers of the record around it.
     #[must_use]
     pub fn with_header(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.headers.push((name.into(), text.into()));
         self
     }
 
-    /// Adds a binary header to those of the record around it.
+    /// Adds a binary header to the headers of the record around it.
     #[must_use]
     pub fn with_header_bytes(mut self, name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
         self.binary_headers.push((name.into(), bytes.into()));

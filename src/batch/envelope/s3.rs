@@ -10,8 +10,8 @@ use super::{Content, Envelope, EnvelopeError, Message, s3_record::decoded_key};
 /// Event notifications of S3, each record of which is a separate operation.
 ///
 /// The handler takes an [`S3Record`](super::S3Record), or a custom type for a record as S3 sends it, with a URL-encoded
-/// object key. The attributes are `eventName`, `bucket` and `key` (decoded), in addition to those of the record around
-/// it.
+/// object key. The attributes are `eventName`, `bucket` and `key` (decoded), in addition to the attributes of the
+/// record around it.
 ///
 /// [`Key::message_id`](crate::Key::message_id) identifies the event by bucket, key, version, event name and sequencer,
 /// or by the time if S3 sends no sequencer. S3 delivers at least once, and a duplicate is the same event. For one

@@ -46,7 +46,7 @@ pub struct S3Detail {
     pub key: String,
     /// The object's version. `None` in a bucket without versioning.
     pub version_id: Option<String>,
-    /// The object's ETag, or that of the delete marker that a deletion left. `None` if the object was permanently
+    /// The ETag of the object, or of the delete marker that a deletion left. `None` if the object was permanently
     /// deleted.
     pub etag: Option<String>,
     /// The object's size in bytes. `None` if it was deleted, and in some other events.
@@ -76,7 +76,7 @@ pub struct S3Detail {
 }
 
 impl S3Detail {
-    /// Returns the event's position among those of its object, for
+    /// Returns the event's position among the events of its object, for
     /// [`Operation::ordered_by`](crate::Operation::ordered_by), or `None` without a [`sequencer`](Self::sequencer). In
     /// a batch, [`Key::s3_sequencer`](crate::Key::s3_sequencer) selects it.
     pub fn sequence(&self) -> Option<Sequence> {

@@ -46,7 +46,7 @@ pub struct S3Record {
 }
 
 impl S3Record {
-    /// Returns the event's position among those of its object, for
+    /// Returns the event's position among the events of its object, for
     /// [`Operation::ordered_by`](crate::Operation::ordered_by), or `None` without a [`sequencer`](Self::sequencer). In
     /// a batch, [`Key::s3_sequencer`](crate::Key::s3_sequencer) selects it.
     pub fn sequence(&self) -> Option<Sequence> {

@@ -39,7 +39,7 @@ struct Object {
 }
 
 impl Key {
-    /// Selects the sequence of an S3 event among those of its object, by its `sequencer`, for
+    /// Selects the sequence of an S3 event among the events of its object, by its `sequencer`, for
     /// [`BatchService::ordered_by`](crate::batch::BatchService::ordered_by). The body is a record of an event
     /// notification ([`S3`](crate::batch::envelope::S3)) or the detail of an EventBridge event
     /// ([`S3Detail`](crate::batch::envelope::S3Detail)).

@@ -15,9 +15,9 @@ use super::{Content, Envelope, EnvelopeError, Message};
 /// `Timestamp` and the ARN of a topic as `TopicArn`. Any other body is the message itself. A subscription confirmation,
 /// which SNS sends to a queue of another account, is an error because it must be confirmed.
 ///
-/// The attributes are `TopicArn`, `Timestamp` and, if there is one, `Subject`, in addition to those of the record. The
-/// headers are the message attributes, as with raw delivery. The id is SNS's `MessageId`, which is the same in every
-/// copy that SNS delivers. With raw delivery it is the record's id.
+/// The attributes are `TopicArn`, `Timestamp` and, if there is one, `Subject`, in addition to the record's attributes.
+/// The headers are the message attributes, as with raw delivery. The id is SNS's `MessageId`, which is the same in
+/// every copy that SNS delivers. With raw delivery it is the record's id.
 /// <https://docs.aws.amazon.com/sns/latest/dg/sns-sqs-as-subscriber.html>
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sns;

@@ -185,7 +185,7 @@ fn take_out<B: From<String>>(
     records.push(UnwrappedRecord { lane, info, body });
 }
 
-/// Checks that the messages of one envelope can be told apart by their ids. Two with the same id are duplicates if
+/// Checks that the messages of one envelope can be distinguished by their ids. Two with the same id are duplicates if
 /// their payloads are equal (compared as JSON if they are JSON).
 fn check_ids(messages: &[Message]) -> Result<(), EnvelopeError> {
     if messages.len() < 2 {
@@ -248,7 +248,7 @@ fn take_out_messages<B: From<String>>(
 
 impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
     /// Takes each message out of its [envelope](super), outermost first. Key, payload, the handler's type, attributes
-    /// and headers are those of the message inside. The response and the log name the record around it.
+    /// and headers come from the message inside. The response and the log name the record around it.
     ///
     /// ```
     /// # #[cfg(feature = "sqs")] {

@@ -59,7 +59,7 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
         drop_contained(outcome);
         if self.entities.has(index) {
             self.entities.end_turn(index);
-            // Older records wait until this outcome is recorded, so it is delivered again until then.
+            // Older records wait until this outcome is recorded, so this record is delivered again meanwhile.
             decision.report.reported |= lease_until.is_some();
             if lease_until.is_some() && decision.report.is_permanent {
                 self.count(index, decision);

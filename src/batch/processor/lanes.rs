@@ -170,7 +170,7 @@ impl Lanes {
         self.lane(index).is_some_and(|lane| self.lanes[lane].waiting.iter().any(|waiting| *waiting > index))
     }
 
-    /// Returns whether records of one lane may run while those of another wait.
+    /// Returns whether records of one lane may run while records of another wait.
     pub(super) fn are_several(&self) -> bool {
         self.lanes.len() > 1 || self.any_order() && self.any_unordered
     }
@@ -184,8 +184,8 @@ impl Lanes {
     /// failed, or `None` while it is undecided. Returns the records whose turn is over.
     pub(super) fn advance(&mut self, index: usize, verdict: impl Fn(usize) -> Option<bool>) -> Vec<usize> {
         let mut over = Vec::new();
-        // The lanes of its duplicates may now advance, even if its own cannot. Those of other duplicates may if the lane of
-        // their leader has advanced.
+        // The lanes of its duplicates may now advance, even if its own cannot. The lanes of other duplicates may if
+        // their leader's lane has advanced.
         let mut open = match self.lane(index) {
             Some(lane) => [&[lane], &*self.lanes[lane].duplicates].concat(),
             None if self.duplicates.is_empty() => Vec::new(),

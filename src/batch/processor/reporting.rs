@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Duplicate {
-    /// Computes the report of a duplicate from that of its leader (B3).
+    /// Computes the report of a duplicate from its leader's report (B3).
     pub(super) fn report(self, leader: Report, policy: PermanentFailures) -> Report {
         if self.same_payload {
             leader.of_duplicate()
@@ -68,7 +68,7 @@ impl<S: Source, T> Batch<'_, S, T> {
             reported: report.reported,
             dead_lettered: same_payload && decided_by.is_some_and(|decision| decision.dead_lettered),
             error: error.filter(|_| !is_skipped),
-            // That of a duplicate refers to the claim of its leader.
+            // A duplicate's report refers to the claim of its leader.
             held_until: decided_by.and_then(|decision| decision.held_until),
             record: self.records.info(index),
         };

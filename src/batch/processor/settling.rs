@@ -19,7 +19,7 @@ pub(super) struct Settling {
     due: OfEach<End<()>>,
     /// The time since which the first of them is due.
     since: Timestamp,
-    /// Whether the runtime has had a turn since then.
+    /// Whether the runtime has had a turn since that time.
     had_turn: bool,
     /// Outcomes whose first call failed in the store.
     again: OfEach<Unsettled<()>>,

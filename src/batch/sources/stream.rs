@@ -10,7 +10,7 @@
 //!     Ok(())
 //! }
 //!
-//! // Within a batch a failed reading blocks only those of its sensor. The shard still resumes from it.
+//! // Within a batch a failed reading blocks only readings of its sensor. The shard still resumes from it.
 //! let service = testing::engine().kinesis(Key::message_id(), store).order(StreamOrder::Key);
 //! ```
 
@@ -36,7 +36,7 @@ pub enum StreamOrder {
     #[default]
     Shard,
     /// The partition key in Kinesis, or the item in DynamoDB. Records of different keys run concurrently, and a failure
-    /// blocks only those of its key. The stream still resumes from the first failure, and finished records behind it
+    /// blocks only records of its key. The stream still resumes from the first failure, and finished records behind it
     /// are replayed.
     Key,
     /// No order. All records run concurrently, and a failure blocks none. The stream still resumes from the first

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The maximum duration of one call, whatever the client's own timeouts are. A call without a response leaves time for
-/// another one.
+/// a second call.
 pub(super) const MAX_CALL_TIME: Duration = Duration::from_secs(3);
 
 impl Engine {

@@ -15,8 +15,8 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     pub(crate) probe: ProbeNeed,
-    /// Whether the engine's scope must separate its records from those of every other service, because requests come
-    /// from anywhere.
+    /// Whether the engine's scope must separate its records from the records of every other service, because requests
+    /// come from anywhere.
     pub(crate) scope: bool,
     /// The store that its transactions write to, if any.
     pub(crate) transactions: Option<StoreId>,

@@ -136,8 +136,8 @@ impl Engine {
             Ok(Settled::LeaseLost { current }) => self.lose(&claim, current, &mut end),
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}
             Err(mut error) => {
-                // The store may have had no time to report that the handler has ended the transaction itself. A release
-                // would be applied then.
+                // The store may have had no time to report that the handler has ended the transaction itself. In that
+                // case a release would be applied.
                 if (error.kind(), error.status()) == (ErrorKind::Timeout, ErrorStatus::Ambiguous) {
                     let time = until.since(self.clock.now()) / 2;
                     error = told_in(time, writes.check_unanswered(&request)).await.err().unwrap_or(error);

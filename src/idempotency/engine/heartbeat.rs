@@ -39,8 +39,7 @@ use crate::{
 
 impl Engine {
     /// Runs work under a claim that nothing else settles or renews, until its handler deadline, which a heartbeat may
-    /// move.
-    /// `keep` extracts the caller's part of the value, besides the stored result.
+    /// move. `keep` extracts the caller's part of the value, besides the stored result.
     ///
     /// Not an `async fn`, which would hold the work twice: as an argument and as an awaited future.
     pub(crate) fn run_with_heartbeat<T, U, F>(
@@ -82,7 +81,7 @@ impl Engine {
                 return pending().await;
             }
             let sent = *first_sent.get_or_insert(now);
-            // A call without a response leaves time for another one.
+            // A call without a response leaves time for a second call.
             let time = (claim.handler_deadline().since(now) / 2).max(MIN_CALL_TIME);
             let call = self.store.settle(std::slice::from_ref(&request));
             let error = match self.within(time, request.settlement.as_str(), 1, call).await.pop() {
@@ -182,8 +181,8 @@ impl<'e, F> Renewing<'e, F> {
 }
 
 impl Heartbeat<'_> {
-    /// Schedules the next renewal of a claim that was granted or renewed at `from`. Returns the handler deadline until
-    /// then.
+    /// Schedules the next renewal of a claim that was granted or renewed at `from`. Returns the handler deadline that
+    /// applies until that renewal.
     fn next(&mut self, claim: &Claim, from: Timestamp) -> Timestamp {
         let stop = claim.granted().window.stop.min(self.ends);
         claim.show_handler_deadline(stop);

@@ -136,7 +136,7 @@ impl Engine {
         Self { operation: stored_text(log_name), ..self.clone() }
     }
 
-    /// Returns the name of an operation in logs, which is its own name preceded by that of the engine.
+    /// Returns the name of an operation in logs, which is its own name preceded by the engine's.
     pub(crate) fn log_name<'a>(&self, operation: &'a str) -> Cow<'a, str> {
         match &self.settings.name {
             Some(name) => format!("{name}.{operation}").into(),
@@ -144,8 +144,8 @@ impl Engine {
         }
     }
 
-    /// Returns the hasher for the keys of an operation, which separates them from those of others. For a service the
-    /// operation is its kind.
+    /// Returns the hasher for the keys of an operation, which separates them from the keys of other operations. For a
+    /// service the operation is its kind.
     pub(crate) fn hasher(&self, operation: &str, tenant: Option<&[u8]>) -> KeyHasher {
         #[cfg(feature = "powertools")]
         if let RecordFormat::Powertools(keys) = self.store.format() {

@@ -12,8 +12,8 @@ use crate::{
 ///
 /// # Errors
 ///
-/// Those of the probe, all of them as transient, whatever their own verdict. Nothing was found out, so the claim is
-/// handed back and the next one probes again.
+/// The errors of the probe, all of them as transient, whatever their own verdict. The outcome is still unknown, so the
+/// claim is handed back and the next one probes again.
 pub(crate) async fn earlier_result<T, F>(
     claim: &Claim,
     probe: impl FnOnce(Claim) -> F + Send,

@@ -1,6 +1,6 @@
 //! Converts canonical JSON to the tree that expressions are applied to, and back.
 //!
-//! The tree's numbers are those of `serde_json`: 64-bit integers, or floats beyond that. Each number that is replaced
+//! The tree's numbers are `serde_json`'s: 64-bit integers, or floats beyond that. Each number that is replaced
 //! by such a float is remembered by the address of its node, and written back with its original digits. Expressions
 //! pass nodes on without copying them.
 

@@ -58,7 +58,7 @@ impl PowertoolsKeys {
         Self { dialect, prefix: Md5::digest(prefix).into() }
     }
 
-    /// Returns the hash of a key in canonical JSON: Powertools' hash, followed by that of the prefix.
+    /// Returns the hash of a key in canonical JSON: Powertools' hash, followed by the hash of the prefix.
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash::from_halves(self.dialect.md5(Form::CanonicalJson, key), self.prefix)
     }

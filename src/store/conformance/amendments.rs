@@ -98,7 +98,7 @@ pub async fn an_amendment_changes_only_the_record_that_was_read(subject: &Subjec
     subject.stays(&request(claim.key, &read, FORGET), "O2: nothing is left to amend").await;
 }
 
-/// An amendment of a record that is not as it was read returns all of the current one.
+/// An amendment of a record that has changed since it was read returns all of the current one.
 // Tests O1.
 pub async fn a_refused_amendment_returns_the_record(subject: &Subject) {
     const RULE: &str = "O1: a record that is not as it was read is returned";

@@ -84,7 +84,7 @@ pub async fn an_operator_settles_an_ordered_operation_with_its_mark(subject: &Su
     subject.superseded_by(&entity.claim(4_u64), 5_u64).await;
 }
 
-/// An operator's settle ends the doubt of its operation, and a completion also ends that of older ones. It lowers
+/// An operator's settle ends the doubt of its operation, and a completion also ends the doubt of older ones. It lowers
 /// nothing.
 // Tests G2, O5.
 pub async fn an_operators_settle_ends_only_its_own_doubt(subject: &Subject) {

@@ -83,8 +83,8 @@ pub async fn doubt_ends_with_its_operation_or_a_newer_one(subject: &Subject) {
     subject.waits(&between, None, "after a newer claim of an operation in doubt was lost").await;
 }
 
-/// No release ends doubt: neither a late one of the lost claim, nor that of a later claim, which finds no record of the lost
-/// one.
+/// No release ends doubt: neither a late release of the lost claim, nor a release of a later claim, which finds no
+/// record of the lost one.
 // Tests G2.
 pub async fn no_release_ends_doubt(subject: &Subject) {
     if !subject.orders() {

@@ -51,8 +51,8 @@ pub mod checks {
 }
 
 /// Generates one test per check. The expression creates a [`Subject`] and may await. With the prefix `amendments:` the
-/// checks are those of a store that [amends](crate::store::amend) records, for a subject [with
-/// amendments](crate::store::conformance::Subject::with_amendments). With `listing:` they are those of a store that
+/// checks are for a store that [amends](crate::store::amend) records, for a subject [with
+/// amendments](crate::store::conformance::Subject::with_amendments). With `listing:` they are for a store that
 /// [lists](crate::store::listing) records, for a subject [with lists](crate::store::conformance::Subject::with_lists).
 #[macro_export]
 macro_rules! conformance_tests {
@@ -198,14 +198,14 @@ impl Subject {
         Self { store: Arc::new(store), amend: None, list: None, advance: Box::new(advance) }
     }
 
-    /// Adds the store that amends the records: the same store, or another one on the same records.
+    /// Adds the store that amends the records: the same store, or a second one on the same records.
     #[must_use]
     pub fn with_amendments(mut self, store: impl Amend) -> Self {
         self.amend = Some(Arc::new(store));
         self
     }
 
-    /// Adds the store that lists the records: the same store, or another one on the same records.
+    /// Adds the store that lists the records: the same store, or a second one on the same records.
     #[must_use]
     pub fn with_lists(mut self, store: impl List) -> Self {
         self.list = Some(Arc::new(store));

@@ -72,7 +72,7 @@ pub async fn a_store_orders_or_refuses_to(subject: &Subject) {
     subject.unchanged(claim.key, None, RULE).await;
 }
 
-/// The record of an ordered operation contains its sequence, and that of another operation does not.
+/// The record of an ordered operation contains its sequence, and the record of another operation does not.
 pub async fn an_ordered_record_says_its_sequence(subject: &Subject) {
     if !subject.orders() {
         return;

@@ -66,7 +66,7 @@ impl Subject {
     }
 }
 
-/// Operators see what a mark contains.
+/// Operators see the contents of a mark.
 pub async fn marks_are_read_in_order(subject: &Subject) {
     if !subject.orders() {
         return;
@@ -147,7 +147,7 @@ pub async fn an_operator_ends_the_doubt_that_a_statement_names(subject: &Subject
     subject.waits(&entity.claim(4_u64), None, "while the lapsed holder is in doubt").await;
 }
 
-/// A statement leaves records as they are: the operation can run again, and its lost run can still complete.
+/// A statement leaves records unchanged: the operation can run again, and its lost run can still complete.
 // Tests O8.
 pub async fn a_resolution_leaves_records_as_they_are(subject: &Subject) {
     if !subject.orders() {
@@ -247,7 +247,7 @@ pub async fn no_doubt_is_resolved_while_a_claim_is_live(subject: &Subject) {
     subject.granted(&entity.claim(4_u64)).await;
 }
 
-/// The mark is kept for the retention of the statement, even if that of its claims was shorter.
+/// The mark is kept for the retention of the statement, even if the retention of its claims was shorter.
 // Tests G4, O8.
 pub async fn a_resolved_mark_lives_as_long_as_the_operator_says(subject: &Subject) {
     if !subject.orders() {

@@ -112,7 +112,7 @@ pub async fn a_settle_sent_again_succeeds(subject: &Subject) {
         expect(&rule, shown(again), before.as_ref().map(Record::without_data));
         subject.unchanged(claim.key, before.as_ref(), &rule).await;
     }
-    // A release is done as soon as the key is not in progress under its owner, whoever holds it then.
+    // A release is done as soon as the key is not in progress under its owner, whoever holds it.
     let claim = new_claim();
     subject.granted(&claim).await;
     subject.settle(&claim, RELEASE).await;

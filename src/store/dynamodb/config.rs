@@ -29,7 +29,7 @@ const SDK_ATTEMPTS: u32 = 2;
 ///
 /// [`Auto`](Self::Auto) minimizes the number of requests, then the cost, then CPU time. For one new key both forms take
 /// one request to claim and one to settle. For an existing key, a single request returns the blocking item, and a batch
-/// takes another one to read it. For several keys a batch always takes fewer.
+/// takes a second one to read it. For several keys a batch always takes fewer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Calls {
@@ -50,7 +50,7 @@ pub enum Calls {
 ///
 /// | setting | default |
 /// |---|---|
-/// | [`attributes`](Self::attributes) | those of [`AttributeNames`] |
+/// | [`attributes`](Self::attributes) | the names in [`AttributeNames`] |
 /// | [`key_prefix`](Self::key_prefix) | `once#` |
 /// | [`sort_key`](Self::sort_key) | none |
 /// | [`calls`](Self::calls) | [`Calls::Auto`] |
@@ -179,11 +179,12 @@ impl Config {
         Ok(DynamoDbStore::from_parts(client, self.schema, self.calls, home))
     }
 
-    /// Builds the store with a client like that of [`DynamoDbStore::from_env`]. Needs the feature `ring` or `aws-lc`.
+    /// Builds the store with a client like the one in [`DynamoDbStore::from_env`]. Needs the feature `ring` or
+    /// `aws-lc`.
     ///
     /// # Errors
     ///
-    /// Those of [`build`](Self::build).
+    /// The errors of [`build`](Self::build).
     #[cfg(any(feature = "ring", feature = "aws-lc"))]
     pub async fn load(self) -> Result<DynamoDbStore, Error> {
         self.schema.check()?;

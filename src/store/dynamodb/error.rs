@@ -74,11 +74,11 @@ const NO_REGION: &str = "Missing Region";
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) table: String,
-    /// The name of the partition key attribute, and that of the sort key if any.
+    /// The names of the partition key attribute and of the sort key, if any.
     pub(super) partition_key: String,
     pub(super) sort_key: Option<String>,
     pub(super) region: Option<String>,
-    /// The endpoint, if it is known and not that of the Region.
+    /// The endpoint, if it is known and not the Region's.
     pub(super) endpoint: Option<String>,
 }
 

@@ -106,7 +106,7 @@ pub struct DynamoDbStore {
     fallbacks: Arc<Fallbacks>,
     calls: Calls,
     home: Home,
-    /// The endpoint that the environment configures, for errors. `None` for that of the Region, or if unknown.
+    /// The endpoint that the environment configures, for errors. `None` for the Region's endpoint, or if unknown.
     endpoint: Option<Arc<str>>,
     clock: Arc<dyn Clock>,
     id: StoreId,

@@ -27,11 +27,11 @@ pub(super) const DOUBT: &str = "doubt";
 const CODEC: &str = "codec";
 const BYTES: &str = "bytes";
 
-/// The maximum size of an attribute's value besides the result, the operation's name and its label, which is that of a
-/// fingerprint with a version.
+/// The maximum size of an attribute's value besides the result, the operation's name and its label, which is the size
+/// of a fingerprint with a version.
 const MAX_VALUE_BYTES: usize = "v4294967295:".len() + 64;
 
-/// The names of the attributes. The defaults are those of AWS Powertools, and of this library if Powertools has none.
+/// The names of the attributes. The defaults are AWS Powertools' names, or this library's if Powertools has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "each field is named after the attribute that it names; the module says what they hold")]
@@ -84,7 +84,7 @@ impl Default for AttributeNames {
 }
 
 impl AttributeNames {
-    /// Returns all names except that of the result's data, which may be large.
+    /// Returns all names except the name of the result's data, which may be large.
     pub(super) fn without_data(&self) -> [&str; 18] {
         [
             &self.id,
@@ -227,7 +227,7 @@ impl Schema {
         }
         let mut text = fingerprint.to_text();
         let versions = match text.find(':') {
-            // Fingerprints of version 1 are plain digits. Those of other versions begin with a `v`.
+            // Fingerprints of version 1 are plain digits. Fingerprints of other versions begin with a `v`.
             None => ["0".to_owned(), "g".to_owned()],
             Some(end) => [text[..=end].to_owned(), format!("{};", &text[..end])],
         };
@@ -321,8 +321,8 @@ impl Schema {
         self.names.all().filter(|name| *name != self.names.id).filter(is_written)
     }
 
-    /// Returns whether the records contain the operation of a claim, and the times of its grant and settle. Those of
-    /// AWS Powertools do not.
+    /// Returns whether the records contain the operation of a claim, and the times of its grant and settle. Records
+    /// of AWS Powertools do not.
     pub(super) fn has_details(&self) -> bool {
         #[cfg(feature = "powertools")]
         if self.powertools.is_some() {

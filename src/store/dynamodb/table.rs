@@ -19,7 +19,8 @@ impl DynamoDbStore {
     ///
     /// # Errors
     ///
-    /// Those of DynamoDB, for example if the table exists. [`ErrorKind::Table`] if it is not active within a minute.
+    /// The errors of DynamoDB, for example if the table exists. [`ErrorKind::Table`] if it is not active within a
+    /// minute.
     pub async fn create_table(&self) -> Result<(), Error> {
         let invalid = |error| {
             Error::new(ErrorKind::Request, ErrorStatus::Permanent, "create_table", "the request could not be built")

@@ -145,7 +145,7 @@ mod tests {
         request(Resolution::TookEffect { sequence: sequence.into() })
     }
 
-    /// Returns the newest sequence and those in doubt, with that of the holder last.
+    /// Returns the newest sequence and the sequences in doubt, with the holder's last.
     fn left(mark: &Mark) -> (u64, Vec<u64>) {
         let number = |sequence: Sequence| sequence.to_string().parse::<u64>().expect("a number of 64 bits");
         let doubt = mark.doubt.iter().map(|doubt| doubt.sequence).chain(mark.holder.map(|holder| holder.sequence));

@@ -205,9 +205,9 @@ impl Config {
         self
     }
 
-    /// Trusts these root certificates, in PEM, instead of the public ones. Public trust stores do not contain those of
-    /// RDS: <https://truststore.pki.rds.amazonaws.com/global/global-bundle.pem>. The setting implies `sslmode=require`.
-    /// The server's name is always verified.
+    /// Trusts these root certificates, in PEM, instead of the public ones. Public trust stores do not contain the
+    /// certificates of RDS: <https://truststore.pki.rds.amazonaws.com/global/global-bundle.pem>. The setting implies
+    /// `sslmode=require`. The server's name is always verified.
     #[cfg(feature = "postgres-tls")]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.root_certificates = Some(pem.into());

@@ -34,7 +34,7 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// Those of PostgreSQL; [`ErrorKind::Timeout`] if another migration takes longer than `lock_timeout`.
+    /// The errors of PostgreSQL; [`ErrorKind::Timeout`] if another migration takes longer than `lock_timeout`.
     pub async fn migrate(&self) -> Result<(), Error> {
         let connection = self.connections.get().await?;
         let done = self.migrate_on(&connection).await;
@@ -75,7 +75,7 @@ impl PostgresStore {
     ///
     /// # Errors
     ///
-    /// Those of PostgreSQL.
+    /// The errors of PostgreSQL.
     pub async fn purge_expired(&self, limit: u32) -> Result<u64, Error> {
         let connection = self.connections.get().await?;
         let deleted = self.purge_on(&connection, u64::from(limit)).await;

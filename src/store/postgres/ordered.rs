@@ -241,7 +241,7 @@ impl PostgresStore {
     }
 
     /// Writes a claim that is free to be granted. Returns `None` if a request without an order has claimed the key
-    /// meanwhile, which no lock excludes. Nothing is written then.
+    /// meanwhile, which no lock excludes. In that case nothing is written.
     async fn write_claim(
         &self,
         connection: &Connection,

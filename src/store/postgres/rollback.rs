@@ -65,7 +65,7 @@ impl Begun {
     ///
     /// # Errors
     ///
-    /// Those of [`roll_back`](Self::roll_back).
+    /// The errors of [`roll_back`](Self::roll_back).
     async fn end(self, limit: Duration) -> Result<Option<Connection>, Error> {
         let Self { connection, id, store } = self;
         // Separate messages, because an error in one must not prevent the others. After an error of the handler's the

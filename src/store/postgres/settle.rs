@@ -90,7 +90,7 @@ impl PostgresStore {
     }
 
     /// Settles records together. A locked row blocks the statement of all settles until `lock_timeout`. They are then
-    /// retried without those of locked rows, which fail.
+    /// retried without the requests for locked rows, which fail.
     async fn settle_together(&self, members: Vec<Member<'_>>, answers: &mut Open) {
         let connection = match self.connections.get().await {
             Ok(connection) => connection,

@@ -12,13 +12,14 @@ const MARKS: &str = "once_marks";
 const PURGE_SUFFIX: &str = "_purge";
 const OPEN_SUFFIX: &str = "_open";
 
-/// The suffix that turns the name of the records' table into that of the marks, unless both have their default names.
+/// The suffix that turns the name of the records' table into the name of the marks' table, unless both have their
+/// default names.
 const MARKS_SUFFIX: &str = "_marks";
 
 /// The maximum length, in bytes. PostgreSQL truncates longer names without an error.
 const MAX_NAME_BYTES: usize = 63 - MARKS_SUFFIX.len() - PURGE_SUFFIX.len();
 
-/// The name of the records' table, from which that of the marks follows.
+/// The name of the records' table, from which the name of the marks' table follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TableName {
     /// `None` for the first schema in the role's `search_path` that has the table.

@@ -100,7 +100,8 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// Those of a connection that cannot be opened, and [`Config`](ErrorKind::Config) once the handler has returned.
+    /// The errors of a connection that cannot be opened, and [`Config`](ErrorKind::Config) once the handler has
+    /// returned.
     pub async fn client(&self) -> Result<&Client, Error> {
         self.check_open()?;
         let client = self.0.client.get_or_try_init(async || {

@@ -121,7 +121,7 @@ pub(super) fn of_settle(request: &SettleRequest, terms: &mut Repeated<SettleTerm
     of_order(request.order(), command);
 }
 
-/// The last settings and their text, because those of a batch are usually the same.
+/// The last settings and their text, because the settings within a batch are usually the same.
 pub(super) struct Repeated<T>(Option<(T, String)>);
 
 impl<T: PartialEq> Repeated<T> {

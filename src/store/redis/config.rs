@@ -122,7 +122,7 @@ impl Config {
         self
     }
 
-    /// Fetches the password for each new connection, instead of the one in the URL. The user is that of the URL.
+    /// Fetches the password for each new connection, instead of the one in the URL. The user comes from the URL.
     pub fn password<F, E>(mut self, fetch: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<String, E>> + Send + 'static,

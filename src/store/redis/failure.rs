@@ -33,7 +33,7 @@ impl Failure {
         Self { error, sent: Sent::Once }
     }
 
-    /// Returns the failure as that of a retry.
+    /// Returns the failure as the failure of a retry.
     pub(super) fn of_retry(self) -> Self {
         Self { sent: Sent::Again, ..self }
     }

@@ -48,7 +48,8 @@ impl RedisStore {
         let scan = self.scan(place.cursor, request.reads());
         let scanned = self.link.scan(place.slot, vec![redis::cmd("TIME"), scan]).await.map_err(failed)?;
         let Scanned { answers, slot, next_node } = scanned;
-        // A cursor belongs to one primary. After the slot has moved to another one, the page would skip keys of that.
+        // A cursor belongs to one primary. After the slot has moved to another primary, the page would skip some of its
+        // keys.
         if place.cursor != 0 && slot != place.slot {
             return Err(Cursor::unreadable());
         }

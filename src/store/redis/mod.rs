@@ -120,7 +120,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// Those of [`Config::build`].
+    /// The errors of [`Config::build`].
     pub fn new(url: impl Into<String>) -> Result<Self, Error> {
         Config::new(url).build()
     }
@@ -129,7 +129,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variable is missing or empty, and those of [`Config::build`].
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the variable is missing or empty, and the errors of
+    /// [`Config::build`].
     pub fn from_env() -> Result<Self, Error> {
         Config::from_env()?.build()
     }

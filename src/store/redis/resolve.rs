@@ -1,4 +1,4 @@
-//! Marks for operators: read with `HMGET`, and replaced by a script if they are still as they were read.
+//! Marks for operators: read with `HMGET`, and replaced by a script if they have not changed since.
 
 use redis::Value;
 
@@ -39,7 +39,7 @@ impl RedisStore {
         for _ in 0..MAX_TRIES {
             let (fields, now) = self.read_fields_and_time(request.entity).await?;
             let mark = mark::mark(Value::Array(fields.clone()), request.entity, RESOLVE)?;
-            // A holder that has lapsed now has still lapsed when the script finds the mark as it is.
+            // A holder that has lapsed now has still lapsed when the script finds the mark unchanged.
             let (resolved, answer) = ordering::resolve(mark.as_ref(), request, now)?;
             let Some(resolved) = resolved else { return Ok(answer) };
             let before = fields.into_iter().map(|field| match field {
@@ -57,7 +57,7 @@ impl RedisStore {
         Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, RESOLVE, message))
     }
 
-    /// Returns the fields of a mark as they are stored, and the time that decides leases.
+    /// Returns the stored fields of a mark, and the time that decides leases.
     async fn read_fields_and_time(&self, entity: Entity) -> Result<(Vec<Value>, Timestamp), Error> {
         let unexpected = || error::unexpected(RESOLVE);
         let Value::Array(found) = self.call_on_mark(entity, &[]).await? else { return Err(unexpected()) };

@@ -6,8 +6,8 @@ use rustls::crypto::CryptoProvider;
 
 use crate::error::Error;
 
-/// Returns the provider that the application has installed for its process, or else that of the feature `ring` or
-/// `aws-lc`.
+/// Returns the provider that the application has installed for its process, or else the provider of the feature `ring`
+/// or `aws-lc`.
 ///
 /// # Errors
 ///

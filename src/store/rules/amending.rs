@@ -29,7 +29,7 @@ const AMEND: &str = "amend";
 ///
 /// # Errors
 ///
-/// * Those of [`check_amendment`].
+/// * The errors of [`check_amendment`].
 /// * [`ErrorKind::Config`], permanent, for the settle of an ordered operation, because these rules do not support
 ///   orders.
 /// * [`ErrorKind::Format`], temporary, for a record of a newer format.
@@ -75,7 +75,7 @@ pub(in crate::store) fn amend_record(
 ///
 /// # Errors
 ///
-/// Those of [`amend`].
+/// The errors of [`amend`].
 pub fn explain_amendment(request: &AmendRequest, found: Option<Record>, now: Timestamp) -> Result<Amended, Error> {
     let Some(current) = found.filter(|record| !is_expired(record, now)) else { return Ok(Amended::Gone) };
     may_amend(&current, request, now)?;

@@ -15,7 +15,7 @@ use crate::{
 
 /// A record or message for any source.
 ///
-/// Attributes are set by the source. Their names are those of [`Key::attribute`](crate::Key::attribute) and
+/// Attributes are set by the source. Their names are the same as in [`Key::attribute`](crate::Key::attribute) and
 /// [`RecordInfo::attribute`](crate::batch::RecordInfo::attribute).
 ///
 /// ```
@@ -82,7 +82,7 @@ impl Record {
 
     /// Sets an attribute of the source.
     ///
-    /// For SQS the names are those of its system attributes, such as `MessageGroupId`. `ApproximateReceiveCount` is the
+    /// For SQS these are its system attributes, such as `MessageGroupId`. `ApproximateReceiveCount` is the
     /// count of the first delivery. For an unknown name the source panics with a list of the known ones.
     #[must_use]
     pub fn attribute(mut self, name: impl Into<String>, value: impl ToString) -> Self {

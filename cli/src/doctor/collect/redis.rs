@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use super::super::facts::{Redis, Service};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Names of ElastiCache Serverless contain the first, those of ElastiCache and MemoryDB one of the others.
+/// Names of ElastiCache Serverless contain the first, names of ElastiCache and MemoryDB one of the others.
 const SERVERLESS: &str = ".serverless.";
 const NODES: [&str; 2] = [".cache.amazonaws.com", ".memorydb."];
 
@@ -60,7 +60,7 @@ async fn info(connection: &mut MultiplexedConnection) -> BTreeMap<String, String
     values
 }
 
-/// Asks the server, which checks the commands without calling them.
+/// Queries the server, which checks the commands without calling them.
 async fn denied(connection: &mut MultiplexedConnection, prefix: &str, has_index: bool) -> Result<Vec<String>, String> {
     let script = include_str!("permissions.lua");
     let denied = cmd("EVAL").arg(script).arg(0).arg(prefix).arg(has_index.to_string()).query_async(connection).await;

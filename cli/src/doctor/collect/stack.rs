@@ -130,7 +130,7 @@ impl Account {
         let mut pages = self.functions.list_event_source_mappings().function_name(name).into_paginator().items().send();
         while let Some(found) = pages.next().await {
             match found {
-                // Those of another alias belong to another version.
+                // Mappings of another alias belong to another version.
                 Ok(found) if qualifier(found.function_arn().unwrap_or(name)) != qualifier(name) => {}
                 Ok(found) => function.mappings.push(self.mapping(found).await),
                 Err(error) => {
@@ -187,7 +187,7 @@ impl Account {
     async fn redrive(&self, policy: &str) -> Result<Redrive> {
         let policy: serde_json::Value = serde_json::from_str(policy).context("the redrive policy is not JSON")?;
         let arn = policy["deadLetterTargetArn"].as_str().unwrap_or_default().to_owned();
-        // SQS returns the number as it was set, which may be text.
+        // SQS returns the number in its original form, which may be text.
         let count = &policy["maxReceiveCount"];
         let count = count.as_u64().or_else(|| count.as_str()?.parse().ok()).unwrap_or_default();
         let target = match self.attributes(&arn).await {

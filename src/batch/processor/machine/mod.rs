@@ -126,7 +126,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
 
     /// Returns the next step at `now`, in this order:
     ///
-    /// 1. Ends waits that are over. If no further record could end before the handler deadline, no more begin (B5).
+    /// 1. Ends waits that are over. If no further record could end before the handler deadline, nothing more begins
+    ///    (B5).
     /// 2. Gives up records that can no longer run, and releases their claims.
     /// 3. Dead-letters records that no retry can help.
     /// 4. Records outcomes that fill a call.

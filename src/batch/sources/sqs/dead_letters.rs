@@ -27,7 +27,7 @@ const MAX_ERROR_CHARS: usize = 1_000;
 
 /// A [`DeadLetters`] that sends records from any source to an SQS queue, with the reasons for their failures.
 ///
-/// The body is that of the record, in base64 if it is not text. These attributes are added, followed by as many of the
+/// The body is the record's body, in base64 if it is not text. These attributes are added, followed by as many of the
 /// sender's as fit: `lambda-once.reason` (as in the log's field `outcome`), `lambda-once.error` (the error's text, at
 /// most 1,000 characters), `lambda-once.key` (the hash under which the operation's record is stored),
 /// `lambda-once.message-id`, `lambda-once.source`, and `lambda-once.encoding` if the body is in `base64`. In a FIFO

@@ -5,8 +5,8 @@
 //! 3. `UPDATE` replaces the replaceable ones, if they have not changed.
 //!
 //! If the item turns out to be gone after the first step, there is one more `INSERT`, and a `SELECT` of the item that
-//! blocks it by then. That may be this very claim, whose first response was lost. A key that is still not decided is in
-//! progress.
+//! now blocks it. That item may be this very claim, whose first response was lost. A key that is still not decided is
+//! in progress.
 
 use super::{
     StatementResult,

@@ -1,4 +1,4 @@
-//! Amends with one `UpdateItem` or `DeleteItem`, conditional on the record as it was read. The settle of an ordered
+//! Amends with one `UpdateItem` or `DeleteItem`, conditional on the record that was read. The settle of an ordered
 //! operation is a transaction, which also writes the mark.
 
 use aws_sdk_dynamodb::types::AttributeValue;

@@ -27,7 +27,7 @@ const MAX_ATTEMPTS: u32 = 4;
 /// A commit in progress.
 pub(super) struct Commit<'a> {
     pub(super) store: &'a DynamoDbStore,
-    /// The record's write, then that of the mark.
+    /// The record's write, then the mark's.
     pub(super) items: Vec<TransactWriteItem>,
     pub(super) request: Option<&'a SettleRequest>,
     /// For an operation its owner, which is the token of no other request.

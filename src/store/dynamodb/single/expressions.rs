@@ -256,7 +256,7 @@ fn is_released(n: &AttributeNames) -> String {
 fn is_lapsed(n: &AttributeNames, with_fingerprint: bool, has_versions: bool) -> String {
     let AttributeNames { status, in_progress_expiration: lease, validation, version, .. } = n;
     let same_payload = if with_fingerprint {
-        // Payloads of different versions are not compared, and those of AWS Powertools have no versions.
+        // Payloads of different versions are not compared, and payloads of AWS Powertools have no versions.
         let other_version =
             if has_versions { format!(" OR NOT {validation} BETWEEN :from AND :to") } else { String::new() };
         format!(" AND (attribute_not_exists({validation}) OR begins_with({validation}, :payload){other_version})")

@@ -121,8 +121,8 @@ pub(super) fn side_by_side<'a, Q, A: Send + 'a>(
     Box::pin(stream::iter(calls).buffered(CONCURRENCY).collect())
 }
 
-/// Sends one request per item, those of one entity one after another, because their transactions would conflict.
-/// Returns the results in order.
+/// Sends one request per item. Requests of one entity are sent one after another, because their transactions would
+/// conflict. Returns the results in order.
 pub(super) fn by_entity<'a, Q, A>(
     requests: &'a [Q],
     key: impl Fn(&'a Q) -> &'a KeyHash,

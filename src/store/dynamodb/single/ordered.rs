@@ -41,7 +41,7 @@ pub(super) const MAX_TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const MAX_PAUSE: Duration = Duration::from_millis(200);
 
-/// DynamoDB's reason for cancelling a transaction that meets another one on an item.
+/// DynamoDB's reason for cancelling a transaction that conflicts with another on an item.
 const CONFLICT: &str = "TransactionConflict";
 
 /// The result of a transaction.

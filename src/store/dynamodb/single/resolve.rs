@@ -1,5 +1,5 @@
-//! Marks for operators: reads one with `GetItem`, and ends doubt with one `UpdateItem`, conditional on the mark as it was
-//! read.
+//! Marks for operators: reads one with `GetItem`, and ends doubt with one `UpdateItem`, conditional on the mark that
+//! was read.
 
 use aws_sdk_dynamodb::{operation::update_item::UpdateItemError, types::Update};
 
@@ -43,7 +43,7 @@ impl DynamoDbStore {
         Err(changed_each_time(RESOLVE))
     }
 
-    /// Replaces a mark. Returns `false` if it is not as it was read any more.
+    /// Replaces a mark. Returns `false` if it has changed since it was read.
     async fn replace_mark(&self, entity: &Entity, mark: &Mark, read: Option<&Item>) -> Result<bool, Error> {
         let update: Update = self.schema.replaced_mark(entity, mark, read)?;
         let call = self

@@ -103,7 +103,7 @@ impl DynamoDbStore {
         }
     }
 
-    /// Returns the expression of a settle (for a deletion that of a release) and its values. Whatever the kind of
+    /// Returns the expression of a settle (or, for a deletion, of a release) and its values. Whatever the kind of
     /// write, the record must be in progress under the request's owner.
     pub(super) fn settled_expression(
         &self,

@@ -76,7 +76,7 @@ impl Writes {
     ///
     /// # Errors
     ///
-    /// Those of [`put`](Self::put).
+    /// The errors of [`put`](Self::put).
     pub fn update(&self, update: Update) -> Result<(), Error> {
         self.add(TransactWriteItem::builder().update(update).build())
     }
@@ -85,7 +85,7 @@ impl Writes {
     ///
     /// # Errors
     ///
-    /// Those of [`put`](Self::put).
+    /// The errors of [`put`](Self::put).
     pub fn delete(&self, delete: Delete) -> Result<(), Error> {
         self.add(TransactWriteItem::builder().delete(delete).build())
     }
@@ -94,7 +94,7 @@ impl Writes {
     ///
     /// # Errors
     ///
-    /// Those of [`put`](Self::put).
+    /// The errors of [`put`](Self::put).
     pub fn check(&self, check: ConditionCheck) -> Result<(), Error> {
         self.add(TransactWriteItem::builder().condition_check(check).build())
     }

@@ -18,7 +18,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 const IGNORED: [&str; 4] = ["pgbouncer", "gssencmode", "sslsni", "uselibpqcompat"];
 
 /// Returns the configuration for a URL, and the connector that trusts the root certificates of its `sslrootcert`, else the public
-/// ones. Both are those of [`lambda_once::store::postgres::Config::from_url`], which has accepted the URL.
+/// ones. Both are the same as in [`lambda_once::store::postgres::Config::from_url`], which has accepted the URL.
 ///
 /// # Errors
 ///
