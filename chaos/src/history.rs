@@ -159,7 +159,7 @@ pub enum Fact {
         worker: WorkerId,
         /// The invocation that the worker handles.
         invocation: Option<InvocationId>,
-        /// Whether it was told that an earlier run may have taken effect.
+        /// Whether it was notified that an earlier run may have taken effect.
         took_over: bool,
     },
     /// The run took effect.
@@ -210,7 +210,7 @@ pub enum Fact {
     ServerKilled,
     /// The store's server accepts connections again.
     ServerStarted,
-    /// This machine stood still since then, for everybody.
+    /// This machine was stalled since that time, for everybody.
     Stalled {
         /// The begin.
         since: Ms,

@@ -183,7 +183,7 @@ fn recovery(buckets: &[u64]) -> String {
     )
 }
 
-/// Adds counts to the total of the file, and to those of the commit.
+/// Adds counts to the totals of the file and of the commit.
 fn add(
     path: &str,
     options: &Options,

@@ -51,7 +51,7 @@ fn again(batch: &Value) -> Value {
 
 #[tokio::test]
 async fn orders_reaches_dynamodb_through_the_proxy_of_its_environment() {
-    // No host has that name, so only a proxy can reach it. DynamoDB Local answers requests that are addressed to a
+    // No host has that name, so only a proxy can reach it. DynamoDB Local responds to requests that are addressed to a
     // proxy.
     let proxy = std::env::var("DYNAMODB_ENDPOINT").unwrap();
     let environment = [("AWS_ENDPOINT_URL_DYNAMODB", "http://dynamodb.invalid"), ("HTTP_PROXY", &proxy)];

@@ -1,7 +1,7 @@
 //! Shared code of the fuzz targets: values drawn from bytes, mutations of JSON, and oracles.
 //!
 //! Nothing here depends on the library, so that no oracle can repeat its mistakes. The targets are in `tests/fuzz/`, except
-//! for those of the operator's tool, which are unit tests.
+//! for the targets of the operator's tool, which are unit tests.
 
 pub mod input;
 pub mod json;

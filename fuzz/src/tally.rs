@@ -16,7 +16,7 @@ pub const MAX_BYTES: usize = 1_024;
 /// The maximum number of files in a corpus.
 const MAX_FILES: usize = 12;
 
-/// Declares a target: a function from the bytes of a case to a word for what the case has reached.
+/// Declares a target: a function from the bytes of a case to a word for the state that the case has reached.
 #[macro_export]
 macro_rules! target {
     ($(#[$attribute:meta])* $name:ident, $check:expr) => {

@@ -19,7 +19,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// A DynamoDB in this process, served over HTTP on 127.0.0.1, gone when dropped.
 ///
-/// It runs on threads of its own, so one instance can be shared by tests that each have their own
+/// It runs on separate threads, so one instance can be shared by tests that each have their own
 /// Tokio runtime, and a blocked caller never blocks the server.
 #[derive(Debug)]
 pub struct EmbeddedDynamoDb {
@@ -36,7 +36,7 @@ struct Server {
 }
 
 impl EmbeddedDynamoDb {
-    /// Starts an empty DynamoDB on a free port. Requests are answered as soon as this returns.
+    /// Starts an empty DynamoDB on a free port. It responds to requests as soon as this returns.
     ///
     /// # Errors
     ///

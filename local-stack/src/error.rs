@@ -23,7 +23,7 @@ pub enum Error {
     CreateTable {
         /// The table's name.
         table: String,
-        /// The answer of the service.
+        /// The response of the service.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

@@ -18,7 +18,7 @@ pub const SECRET_KEY: &str = "local";
 
 /// A client of the DynamoDB at `endpoint`.
 ///
-/// It is independent of the environment, and knows no TLS: it can never reach a real account.
+/// It is independent of the environment, and has no TLS, so it can never reach a real account.
 #[must_use]
 pub fn client(endpoint: &str) -> Client {
     let config = Config::builder()

@@ -125,7 +125,7 @@ pub(crate) fn from_library(record: &LibraryRecord) -> Record {
     }
 }
 
-/// Returns the library's mark. If it is filled up, it merges operations in doubt where the model's would.
+/// Returns the library's mark. If it is filled up, it merges operations in doubt when the model's would.
 pub(crate) fn mark_to_library(mark: &Mark, is_filled: bool) -> LibraryMark {
     let filler = if is_filled { MAX_DOUBT - MOST_DOUBT } else { 0 };
     let fill = |number: u8| Doubt { key: Some(key_hash(100 + number)), sequence: *FILLER };

@@ -1,7 +1,7 @@
 //! Explores every state of a model, breadth first, so that the first trace to a breach is a shortest one.
 //!
-//! The interface is that of the crate `stateright`. Its explorer is not used because it depends on a web server, and
-//! because several threads would make the first trace depend on chance.
+//! The interface is the same as in the crate `stateright`. Its explorer is not used because it depends on a web server,
+//! and because several threads would make the first trace depend on chance.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -115,7 +115,7 @@ pub(crate) fn fingerprint(state: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The number of states after which it is asked again whether to go on.
+/// The number of states after which the limits are checked again.
 const PORTION: usize = 1 << 16;
 
 /// Visits every state, until a promise does not hold, or `goes_on` returns `false` for the number of states.

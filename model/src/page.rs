@@ -34,7 +34,7 @@ fn bug_row(of: &BugReport) -> String {
     }
 }
 
-/// Returns the kind of what a bug breaks.
+/// Returns the kind of check that a bug breaks.
 fn kind(detected: &Detected) -> &'static str {
     match detected.steps {
         None => "outcome",
@@ -77,7 +77,7 @@ fn words<'p>(page: &'p str, header: &str, columns: usize) -> Vec<Vec<&'p str>> {
     rows.map(|row| row.split('|').skip(1).take(columns).map(str::trim).collect()).collect()
 }
 
-/// Compares the page's tables with what was found, apart from numbers, or updates them. Returns whether they are equal.
+/// Compares the page's tables with the results, apart from numbers, or updates them. Returns whether they are equal.
 pub(crate) fn compare(of_worlds: &[WorldReport], of_bugs: &[BugReport], writes: bool) -> bool {
     let Ok(page) = fs::read_to_string(PAGE) else {
         eprintln!("{PAGE}: cannot be read; run this from the root of the repository");

@@ -94,7 +94,7 @@ impl System {
         let is_outcome = matches!(settle, Settle::Complete { .. } | Settle::Fail);
         let is_release = matches!(settle, Settle::Release | Settle::HandBack);
         let Some(mut seen) = record else {
-            // The record of the claim, as it was.
+            // The earlier record of the claim.
             let creates = self.has(Bug::S1Creates) && is_outcome;
             return creates.then(|| Record { owner: message.owner, ..Self::claimed_record(message, now) });
         };

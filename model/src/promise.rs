@@ -159,7 +159,7 @@ impl System {
         }
         // A merged entry represents operations whose failure no longer ends it.
         let has_merged = mark.is_some_and(|mark| mark.doubt.iter().any(|(key, _)| key.is_none()));
-        // By some clocks it has expired, so that a settle left it as it was.
+        // By some clocks it has expired, so that a settle left it unchanged.
         let is_expiring = mark.is_some_and(|mark| mark.expiration <= state.now + MARGIN);
         if answer != Answer::InProgress || has_merged || is_expiring {
             return;
@@ -257,7 +257,7 @@ impl System {
         }
     }
 
-    /// Tells the caller the outcome, which ends the delivery.
+    /// Reports the outcome to the caller, which ends the delivery.
     pub(crate) fn tell(&self, state: &mut State, worker: usize, (status, value): (Status, u8)) {
         let key = usize::from(self.world.workers[worker].key);
         if state.workers[worker].ended != state.histories[key].ended {

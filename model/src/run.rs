@@ -1,4 +1,4 @@
-//! Explores the worlds, and those of the planted bugs, on all processors.
+//! Explores the worlds, without and with the planted bugs, on all processors.
 
 use std::{
     sync::{

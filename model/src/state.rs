@@ -101,7 +101,7 @@ pub(crate) struct Message {
     pub(crate) payload: u8,
     /// The time at which it was sent, by the sender's clock.
     pub(crate) sent: Time,
-    /// The lease that it asks for, by the sender's clock.
+    /// The lease that it requests, by the sender's clock.
     pub(crate) lease: Time,
 }
 
@@ -138,7 +138,7 @@ pub(crate) enum Change {
     Redact,
 }
 
-/// The store's answer.
+/// The store's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Answer {
     Granted {
@@ -155,7 +155,7 @@ pub(crate) enum Answer {
     Found(Option<Record>),
     /// A definite error: this request was not applied.
     Error,
-    /// An `Insert` met a record, or an `Update` did not find its record as it was.
+    /// An `Insert` found a record, or an `Update` found its record changed.
     Refused,
     Done {
         found: Option<Record>,
@@ -171,7 +171,7 @@ pub(crate) enum Answer {
 pub(crate) struct Worker {
     pub(crate) phase: Phase,
     pub(crate) owner: Owner,
-    /// The end of its lease, by its own clock. It acts until then.
+    /// The end of its lease, by its own clock. It acts until that time.
     pub(crate) lease: Time,
     pub(crate) took_over: bool,
     pub(crate) has_effect: bool,
@@ -220,9 +220,9 @@ pub(crate) struct History {
     pub(crate) payload: u8,
     /// The effects that an operator has allowed beyond the first.
     pub(crate) permits: u8,
-    /// The outcome that a caller was told.
+    /// The outcome that was reported to a caller.
     pub(crate) told: Option<(Status, u8)>,
-    /// The run that was told that nothing of it was committed.
+    /// The run whose commit was reported as not done.
     pub(crate) undone: Owner,
     /// The number of protections that have ended.
     pub(crate) ended: u8,

@@ -17,7 +17,7 @@ use crate::{
     world::{Clock, Event},
 };
 
-/// An operator's look at an entity: its mark, and the operations that had taken effect by then.
+/// An operator's look at an entity: its mark, and the operations that had taken effect at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Inquiry {
     mark: Mark,

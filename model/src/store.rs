@@ -30,7 +30,7 @@ const KNOWN: &str = "the model writes only what the library's rules know";
 pub(crate) const MARGIN: u8 = 1;
 
 impl System {
-    /// Applies a request, and returns the store's answer.
+    /// Applies a request, and returns the store's result.
     pub(crate) fn apply(&self, state: &mut State, message: &Message, events: &mut u64) -> Answer {
         let before = state.records[usize::from(message.key)];
         let mark = state.mark.as_ref().filter(|_| message.request == Request::Claim).cloned();
@@ -144,7 +144,7 @@ impl System {
         Answer::Granted { lease: grant.lease_until.seconds_rounded_down().try_into().unwrap_or(0), took_over }
     }
 
-    /// Replaces the record that was read, if it is as it was and may still be replaced.
+    /// Replaces the record that was read, if it is unchanged and may still be replaced.
     fn update(&self, state: &mut State, message: &Message, read: &Record, events: &mut u64) -> Answer {
         let (key, now) = (usize::from(message.key), self.judged_at(state, message));
         let Some(found) = state.records[key] else { return Answer::Found(None) };

@@ -30,9 +30,9 @@ pub(crate) enum Step {
     Begin(usize),
     /// The request at this place of the network arrives.
     Arrive { place: usize, answer: Fate },
-    /// A worker gets a late answer.
+    /// A worker gets a late response.
     Receive(usize),
-    /// A worker gives up waiting for an answer, and may send the request again.
+    /// A worker gives up waiting for a response, and may send the request again.
     TimeOut { worker: usize, repeats: bool },
     /// A handler takes effect.
     Effect(usize),
@@ -52,13 +52,13 @@ pub(crate) enum Step {
     Read(usize),
     /// The operator amends the record that it has read.
     Amend(Change),
-    /// The operator reads the mark, and looks up what has taken effect.
+    /// The operator reads the mark, and looks up the effects.
     Inquire,
     /// The operator states whether the operation at this position took effect.
     State(u8),
 }
 
-/// The fate of the answer to a request.
+/// The fate of the response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Arrives,
@@ -132,7 +132,7 @@ impl System {
         state.workers[worker] = Worker { deliveries: 0, ..Worker::IDLE };
     }
 
-    /// Sends a request of a worker, and lets it wait for the answer.
+    /// Sends a request of a worker, and lets it wait for the response.
     pub(crate) fn send(&self, state: &mut State, worker: usize, request: Request) {
         let message = self.message(state, worker, request);
         let (current, plan) = (&mut state.workers[worker], self.world.workers[worker]);

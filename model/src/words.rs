@@ -1,4 +1,4 @@
-//! Tells a trace in words.
+//! Describes a trace in words.
 
 use std::fmt::Write;
 
@@ -143,7 +143,7 @@ fn phase(phase: Phase) -> &'static str {
     }
 }
 
-/// Returns what a step has changed.
+/// Returns the changes of a step.
 fn changes(before: &State, after: &State) -> String {
     let mut text = String::new();
     for (key, (old, new)) in before.records.iter().zip(&after.records).enumerate() {

@@ -37,7 +37,7 @@ impl System {
         self.send(state, worker, if is_batched { Request::Insert } else { Request::Claim });
     }
 
-    /// Acts on an answer of the store.
+    /// Acts on a response of the store.
     pub(crate) fn receive(&self, state: &mut State, worker: usize, events: &mut u64) {
         let current = &mut state.workers[worker];
         let (phase, awaited) = (current.phase, current.awaits.take());
@@ -46,7 +46,7 @@ impl System {
             Phase::Claiming | Phase::Dropped => self.claimed(state, worker, answer, events),
             Phase::Withdrawing => self.withdraw(state, worker, answer, events),
             Phase::Running => match answer {
-                // From the first request on, whenever the answer comes.
+                // From the first request on, whenever the response comes.
                 Answer::Renewed => {
                     let now = self.own_time(state, worker);
                     let lease = awaited.map_or(0, |message| message.lease);
@@ -131,7 +131,7 @@ impl System {
         self.send(state, worker, Request::Insert);
     }
 
-    /// Looks for a claim that may have been granted without an answer.
+    /// Looks for a claim that may have been granted without a response.
     fn look(&self, state: &mut State, worker: usize) {
         state.workers[worker].phase = Phase::Withdrawing;
         self.send(state, worker, Request::Read);
@@ -155,7 +155,7 @@ impl System {
         if deletes { Settle::Release } else { Settle::HandBack }
     }
 
-    /// Gives up waiting for an answer: sends the request again, or ends the delivery.
+    /// Gives up waiting for a response: sends the request again, or ends the delivery.
     pub(crate) fn time_out(&self, state: &mut State, worker: usize, repeats: bool, events: &mut u64) {
         state.timeouts -= 1;
         let current = &mut state.workers[worker];
@@ -304,7 +304,7 @@ impl System {
         }
     }
 
-    /// Sends the settle that decides about a commit without an answer.
+    /// Sends the settle that decides about a commit without a response.
     fn decide(&self, state: &mut State, worker: usize) {
         let Worker { took_over, owner, .. } = state.workers[worker];
         state.workers[worker].phase = Phase::Deciding;

@@ -11,13 +11,13 @@ pub(crate) struct World {
     /// The time at which the world ends.
     pub(crate) ends: u8,
     pub(crate) lease: u8,
-    /// The retention of a claim in progress, and that of an outcome.
+    /// The retentions of a claim in progress and of an outcome.
     pub(crate) retention: (u8, u8),
     pub(crate) policy: Policy,
     pub(crate) clock: Clock,
-    /// The number of workers that may die, of requests that may have no answer in time, of answers that may be late, of
-    /// requests that may arrive twice, of amendments by an
-    /// operator, and of its statements about operations in doubt.
+    /// The number of workers that may die, of requests that may have no response in time, of responses that may be
+    /// late, of requests that may arrive twice, of amendments by an operator, and of its statements about operations in
+    /// doubt.
     pub(crate) crashes: u8,
     pub(crate) timeouts: u8,
     pub(crate) late_answers: u8,

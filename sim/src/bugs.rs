@@ -1,6 +1,6 @@
 //! Bugs planted at the boundary of store and engine, to show that the simulation finds them.
 //!
-//! Each changes requests or answers as if a rule of the protocol had been forgotten. The library's sources are not
+//! Each changes requests or responses as if a rule of the protocol had been forgotten. The library's sources are not
 //! touched.
 
 use lambda_once::{
@@ -191,7 +191,7 @@ impl Bug {
         }
     }
 
-    /// Changes the answers of a whole call.
+    /// Changes the responses of a whole call.
     pub(crate) fn mix<T>(self, given: &mut [T]) {
         if self == Self::AnswersOutOfOrder {
             given.reverse();

@@ -13,17 +13,17 @@ pub enum Fault {
     RequestLate,
     /// Every request of an invocation arrived a second time, late and in order.
     Copied,
-    /// The answer that the sender waited for did not arrive.
+    /// The response that the sender waited for did not arrive.
     AnswerLost,
-    /// An answer arrived late.
+    /// A response arrived late.
     AnswerLate,
     /// A call was throttled.
     Throttled,
     /// A request of a call failed alone, applied or not.
     MemberFailed,
-    /// An invocation was killed before it answered.
+    /// An invocation was killed before it responded.
     Killed,
-    /// An invocation stood still when it would have been polled.
+    /// An invocation was frozen when it would have been polled.
     Frozen,
     /// A queue delivered a message to a second worker.
     DeliveredTwice,
@@ -131,7 +131,7 @@ impl Counters {
         self.faults[fault as usize] += 1;
     }
 
-    /// Adds these counts to those of a JSON object.
+    /// Adds these counts to the counts of a JSON object.
     pub fn add_to(&self, total: &mut Map<String, Value>) {
         for (name, count) in self.rows() {
             let before = total.get(name).and_then(Value::as_u64).unwrap_or(0);

@@ -116,7 +116,7 @@ impl Outcome {
     }
 }
 
-/// The answer to a call. The result is `None` if the caller does not see it.
+/// The response to a call. The result is `None` if the caller does not see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It ran and is recorded.
@@ -147,9 +147,9 @@ pub enum Answer {
     LeaseLost,
     /// It did not start.
     NotStarted,
-    /// The store had trouble.
+    /// The store failed.
     Error,
-    /// The worker died, or answered too late.
+    /// The worker died, or responded too late.
     Lost,
 }
 
@@ -178,7 +178,7 @@ pub enum Fact {
         payload: u8,
         /// The call that it serves.
         call: CallId,
-        /// Whether it was told that an earlier run may have taken effect.
+        /// Whether it was notified that an earlier run may have taken effect.
         took_over: bool,
         /// The time until which its lease lasts at least, by true time: the deadline of its invocation, or where that has
         /// none, a lease from its begin.
@@ -209,11 +209,11 @@ pub enum Fact {
         /// Whether it was made after all faults had stopped, to find out whether the key is stuck.
         is_audit: bool,
     },
-    /// A call was answered.
+    /// A call got its response.
     Told {
         /// The call.
         call: CallId,
-        /// The answer.
+        /// The response.
         answer: Answer,
     },
     /// The store shows a new outcome for the key.

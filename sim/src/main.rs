@@ -186,7 +186,7 @@ fn read_json(path: &str) -> io::Result<Map<String, Value>> {
     }
 }
 
-/// Adds the counters to the total of the file, and to those of the commit.
+/// Adds the counters to the totals of the file and of the commit.
 fn add_counters(file: &mut Map<String, Value>, commit: Option<&str>, first: u64, counters: &Counters) {
     for name in ["total"].into_iter().chain(commit) {
         let part = file.entry(name).or_insert_with(|| Value::Object(Map::new()));

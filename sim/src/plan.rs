@@ -99,7 +99,8 @@ impl Plan {
         };
         // The longest lease, the margin, and the rounding.
         let retention = is_short.then(|| time_left.1.max(lease) + 3 * margin + random.between(1_000, 20_000));
-        // The probe knows the key and not the payload, so it would find the effect of an earlier, expired use of the key.
+        // The probe gets the key and not the payload, so it would find the effect of an earlier, expired use of the
+        // key.
         let open = if is_short { Policy::Rerun } else { Policy::Probe };
         let policies = [(); 3].map(|()| *random.pick(&[Policy::Rerun, Policy::Rerun, Policy::Refuse, open]));
         let work = random.between(20, time_left.0 / 2);

@@ -21,7 +21,7 @@ async fn lambda_http_runs_it_one_by_one_and_concurrently() -> Result<(), lambda_
     lambda_http::run_concurrent(service()).await
 }
 
-/// Never called, because it only has to compile. (`run_concurrent` needs `Sync` responses, and those of axum never are.)
+/// Never called, because it only has to compile. (`run_concurrent` needs `Sync` responses, and axum's never are.)
 #[allow(dead_code)]
 async fn lambda_http_runs_axum_behind_it() -> Result<(), lambda_http::Error> {
     let app = axum::Router::new().route("/", axum::routing::post(|| async {})).layer(layer());

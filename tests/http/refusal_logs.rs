@@ -54,7 +54,7 @@ fn by_header() -> Caller {
     Caller::header(HeaderName::from_static("x-caller"))
 }
 
-/// A route whose handler ends immediately, unless the request asks it to hang.
+/// A route whose handler ends immediately, unless the request makes it hang.
 fn route(layer: IdempotencyKeyLayer) -> Router {
     let handler = |request: Request<Body>| async move {
         if request.headers().contains_key("x-hang") {

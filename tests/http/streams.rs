@@ -343,7 +343,7 @@ async fn trailers_reach_their_client_after_the_outcome_is_recorded() {
     }
 }
 
-/// A server that knows the length drops the body after so many bytes.
+/// A server to which the length is known drops the body after so many bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_known_length_is_recorded_before_its_client_sees_the_end() {
     for mode in MODES {

@@ -27,7 +27,7 @@ pub(crate) fn order() -> Value {
     json!({ "order": { "id": 7, "Note": "é\u{7f}😀" }, "amounts": [1.5, 1e16, -0.0, 12_345_678_901_234_567_u64] })
 }
 
-/// Returns the result of the function with Powertools, and that of the library's operation.
+/// Returns the results of the function with Powertools and of the library's operation.
 pub(crate) fn their_result() -> Value {
     json!({ "by": "Powertools", "lines": [1, 2.5, null, { "é": "" }] })
 }

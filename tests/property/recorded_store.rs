@@ -29,7 +29,7 @@ pub(crate) enum Told {
     Abandoned,
     /// Another payload has an outcome.
     Mismatch,
-    /// Another payload has a claim, until then.
+    /// Another payload has a claim, until this time.
     MismatchInProgress(Option<u64>),
     /// Another payload has a lapsed claim.
     MismatchAbandoned,

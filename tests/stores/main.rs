@@ -1,4 +1,4 @@
-//! Tests of the stores: the conformance suite, random requests that all stores must answer alike, networks that lose,
+//! Tests of the stores: the conformance suite, random requests with equal results in all stores, networks that lose,
 //! delay and repeat requests, and the specifics of each store.
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]

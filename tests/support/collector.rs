@@ -111,7 +111,7 @@ impl Collector {
         self.all().into_iter().filter(|line| line.target.starts_with("lambda_once")).collect()
     }
 
-    /// Returns all events so far, including those of handlers.
+    /// Returns all events so far, including the events of handlers.
     pub fn all(&self) -> Vec<Line> {
         self.0.lock().unwrap().lines.clone()
     }

@@ -90,7 +90,7 @@ async fn relay(
     server: SocketAddr,
 ) {
     if protocol == Protocol::Postgres {
-        // PostgreSQL clients request TLS, and the server answers `S`.
+        // PostgreSQL clients request TLS, and the server responds with `S`.
         let mut request = [0; 8];
         let is_tls = client.read_exact(&mut request).await.is_ok() && request == [0, 0, 0, 8, 4, 210, 22, 47];
         if !is_tls || client.write_all(b"S").await.is_err() {

@@ -19,7 +19,7 @@ IAC = ROOT / "iac"
 MODULE = IAC / "terraform"
 EMF = ROOT / "src/telemetry/emf.rs"
 POLICY = ROOT / "cli/src/policy.rs"
-# What an operator may change.
+# The parts that an operator may change.
 WRITES = {
     "dynamodb:UpdateItem", "dynamodb:DeleteItem",
     "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:SendMessage",

@@ -1,4 +1,4 @@
-"""Checks the length of function names, especially those of tests: python3 -m tools.checks.names
+"""Checks the length of function names, especially of tests: python3 -m tools.checks.names
 
 A test is named after the behavior that it checks, in at most LONGEST characters. If that takes more, split the test or use shorter words.
 """

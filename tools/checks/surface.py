@@ -60,7 +60,7 @@ TYPES = {"struct", "enum", "union", "trait", "type_alias"}
 
 
 def rustdoc():
-    """Returns rustdoc's description of the library's items. The format is unstable, so it is that of the current toolchain."""
+    """Returns rustdoc's description of the library's items. The format is unstable, and depends on the current toolchain."""
     say("listing the library's public items; half a minute")
     # For the whole workspace, so that crates are compiled with the same features as for clippy.
     command = ["cargo", "doc", "--quiet", "--workspace", "--all-features", "--no-deps", "--lib"]

@@ -20,7 +20,7 @@ TIME_OUT = 120
 
 
 def find(required):
-    """Returns the browser's path, or None if there is none. If it is required, exits instead."""
+    """Returns the browser's path, or None if no browser is installed. If it is required, exits instead."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         message = f"none of these browsers is installed: {', '.join(BROWSERS)}"

@@ -57,7 +57,7 @@ def install(group, otherwise=None):
 
 
 def pip():
-    """Returns the command of the pip for all environments, which is that of this Python if it is recent enough."""
+    """Returns the command of the pip for all environments, which is this Python's if it is recent enough."""
     options = ["-m", "pip", "--disable-pip-version-check", "--no-input"]
     try:
         found = importlib.metadata.version("pip")

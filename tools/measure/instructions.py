@@ -20,7 +20,7 @@ TOLERANCE = 0.03
 
 # Instructions in this function count ...
 COUNTED = "instructions::counted"
-# ... except those of the server, and of hashing, because valgrind lacks the SHA instructions of processors.
+# ... except the instructions of the server and of hashing, because valgrind lacks the SHA instructions of processors.
 NOT_COUNTED = ["bench_batches::stub::answer_of_stub", "sha2::sha256::compress256"]
 
 # Sections with a hand-written equivalent, with their target ratios.

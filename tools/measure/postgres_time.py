@@ -22,7 +22,7 @@ RESULT = '{"receipt":"r-1234567890"}'
 
 
 def statement(name, *nullable):
-    """Returns a statement in one line. An empty text stands for NULL, which psql cannot bind."""
+    """Returns a statement in one line. An empty text represents NULL, which psql cannot bind."""
     text = re.sub(r"--[^\n]*", "", (SOURCES / f"{name}.sql").read_text())
     for parameter in nullable:
         text = re.sub(rf"\${parameter}::(\w+)", rf"NULLIF(${parameter}::text, '')::\1", text)

@@ -1,4 +1,4 @@
-"""Computes what the stores cost and where their limits are: python3 -m tools.measure.scale [--measure | --write]
+"""Computes the cost and the limits of the stores: python3 -m tools.measure.scale [--measure | --write]
 
 * The requests and units of each path are those that the named test counts, and its items are those of tests/stores/fixtures/.
 * The times of Redis and PostgreSQL and the sizes of their records are those of scale.json. --measure measures them again, and needs
@@ -150,7 +150,7 @@ def shards(rate, batch):
 
 
 def vcpus(rate):
-    """Returns the vCPUs of the smallest instance, or the number that would be needed where no instance is large enough."""
+    """Returns the vCPUs of the smallest instance, or the number that would be needed if no instance is large enough."""
     needed = rate * measured("postgres", BATCH, "new") / 1e6 / LOAD
     return next((count for count in VCPUS if count >= needed), math.ceil(needed))
 

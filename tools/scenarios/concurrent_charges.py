@@ -168,7 +168,7 @@ def check(address, endpoint):
 def watched(env, log):
     """Runs cargo lambda watch until the block ends. The value is the address at which it serves the function."""
     env = {**env, "PATH": path_with(install("cargo-lambda"))}
-    # The same build as that of cargo lambda watch, which then has nothing left to do.
+    # The same build as cargo lambda watch's, which then has nothing left to do.
     must(["cargo", "build", "--quiet", "--package", "functions", "--bin", "charges"], cwd=ROOT)
     port = free_port()
     command = functions.watch(port, "--ignore-changes", "--package", "functions", "--concurrency", str(INSTANCES))

@@ -82,7 +82,7 @@ def fetch():
 
 
 def download(directory):
-    """Downloads the packages with separate package lists. Those of the machine may be old or absent, and only root can update them."""
+    """Downloads the packages with separate package lists. The machine's lists may be old or absent, and only root can update them."""
     for part in ("lists/partial", "cache/archives/partial"):
         (directory / part).mkdir(parents=True)
     (directory / "apt.conf").write_text(SETTINGS.format(directory=directory))

@@ -29,7 +29,7 @@ def inline(port, command):
 
 
 class Valkey(Server):
-    """A Valkey node. `settings` are those of valkey.conf, for example Valkey(appendonly="yes")."""
+    """A Valkey node. `settings` are settings in valkey.conf, for example Valkey(appendonly="yes")."""
 
     def __init__(self, binary=None, **settings):
         self.binary = binary or program()

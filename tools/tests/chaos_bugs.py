@@ -23,7 +23,7 @@ FOUND = re.compile(r"^violated: ([^:]+):.*?^the first is found after (\d+) opera
 
 
 def prepare():
-    """Makes the copy. Its tools are those of the workspace, with what they have installed."""
+    """Makes the copy. It shares the tools of the workspace, and the files that they have installed."""
     tools = COPY / "tools"
     if tools.is_symlink():
         tools.unlink()

@@ -101,7 +101,7 @@ def perform(program, name, seconds, keeps):
 
 
 def add(name, counts):
-    """Adds the counts to those of earlier runs."""
+    """Adds the counts to the counts of earlier runs."""
     known = results()
     result = known.setdefault(name, {})
     result["cases"] = result.get("cases", 0) + counts["cases"]

@@ -78,7 +78,7 @@ pub struct Index {
     pub(super) messages: Vec<Message>,
     pub(super) invocations: HashMap<InvocationId, Invocation>,
     pub(super) troubles: HashMap<WorkerId, Troubles>,
-    /// The times at which the server was down, or the machine stood still.
+    /// The times at which the server was down, or the machine was stalled.
     pub(super) outages: Vec<(Ms, Ms)>,
     pub(super) runs_of: HashMap<KeyId, Vec<RunId>>,
     pub(super) calls_of: HashMap<KeyId, Vec<CallId>>,
@@ -258,7 +258,7 @@ impl Index {
         self.troubles.get(&worker)?.killed.filter(|at| (from..=until).contains(at))
     }
 
-    /// Returns whether the worker stood still during this time, or until shortly before it.
+    /// Returns whether the worker was stalled during this time, or until shortly before it.
     pub(super) fn stood_still(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
         let grace = self.terms.grace;
         let is_within = |(begin, end): &(Ms, Ms)| *begin <= until && end.saturating_add(grace) >= from;

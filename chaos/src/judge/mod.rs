@@ -56,7 +56,8 @@ pub struct Terms {
     pub late_end: Ms,
     /// If a run without a deadline ends this long after its claim, its lease may have been lost before.
     pub long_run: Ms,
-    /// The time in which a process that thaws, or that was not scheduled, may finish what it had decided before.
+    /// The time in which a process that thaws, or that was not scheduled, may finish an action that it had decided
+    /// before.
     pub grace: Ms,
 }
 

@@ -19,7 +19,7 @@ pub(super) fn check(index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violati
     }
 }
 
-/// Returns whether the run begins where its worker had stood still, so that its begin was decided before.
+/// Returns whether the run begins just after its worker was stalled, so that its begin was decided before.
 fn is_late(index: &Index, run: &Run) -> bool {
     index.stood_still(run.worker, run.began.at, run.began.at)
 }

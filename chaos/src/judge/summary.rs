@@ -15,7 +15,7 @@ pub struct Summary {
     pub repeated: u64,
 }
 
-/// Counts what happened.
+/// Counts the events.
 pub fn summarize(history: &History, index: &Index) -> Summary {
     let count = |wanted: fn(&Fact) -> bool| history.events.iter().filter(|event| wanted(&event.fact)).count() as u64;
     let repeated_of = |key| (index.runs_of(key).filter(|run| run.effect.is_some()).count() as u64).saturating_sub(1);

@@ -43,7 +43,7 @@ impl Ledger {
         self.report(report).await.map_err(Failure::unknown)
     }
 
-    /// Tells the coordinator the port on which this worker listens.
+    /// Reports to the coordinator the port on which this worker listens.
     pub(super) async fn listening(&self, port: u16) -> Result<(), BoxError> {
         self.report(Report::Listening { worker: self.worker, port }).await.map(drop)
     }

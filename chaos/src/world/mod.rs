@@ -211,7 +211,7 @@ async fn complete(world: &Arc<World>) -> bool {
 /// The longest delay of a timer that is not yet a stall.
 const STALL: Duration = Duration::from_millis(300);
 
-/// Notices when the machine stands still, and reports progress.
+/// Notices when the machine is stalled, and reports progress.
 async fn watch(world: Arc<World>) {
     let mut told = Instant::now();
     while !world.is_over.load(Ordering::SeqCst) {

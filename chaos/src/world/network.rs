@@ -27,7 +27,7 @@ const FAULTS: [(Fault, u32); 9] = [
 /// The longest delay of a request whose client has given up.
 const MAX_LATE: Ms = 5_000;
 
-/// The fault of the request that is being looked at. The proxy asks all rules about each request, in order.
+/// The fault of the current request. The proxy applies all rules to each request, in order.
 type Draw = Arc<Mutex<Option<Fault>>>;
 
 /// Makes the slot's network unreliable.
@@ -44,7 +44,7 @@ pub(super) fn trouble(world: &Arc<World>, slot: &Slot) {
         let rule = slot.proxy.on(move |request| rule.strikes(request)).times(usize::MAX);
         match fault {
             Fault::RequestLost => rule.drop_request(),
-            // A handle that is dropped loses what it would keep.
+            // A dropped handle loses the connection that it would keep.
             Fault::RequestSilent => drop(rule.hang()),
             Fault::ResponseLost => rule.drop_response(),
             Fault::ResponseSilent => drop(rule.withhold_response()),

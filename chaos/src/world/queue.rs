@@ -26,7 +26,7 @@ const MAX_RECEIVES_OF_ENDING: u32 = 150;
 /// The time after its deadline in which a response still counts.
 const LATE: Duration = Duration::from_millis(300);
 
-/// A queue of the function: that of a policy, of ordered messages, or of transactions.
+/// A queue of the function: for a policy, for ordered messages, or for transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     Rerun,

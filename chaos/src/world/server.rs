@@ -37,7 +37,7 @@ pub(super) const fn protocol(store: StoreKind) -> Protocol {
     }
 }
 
-/// Starts a server that keeps what it has acknowledged when it is killed.
+/// Starts a server that keeps acknowledged writes when it is killed.
 pub(super) fn start(store: StoreKind) -> Server {
     match store {
         StoreKind::DynamoDb => Server::start("dynamodb", &["dbPath=."]),

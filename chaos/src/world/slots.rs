@@ -168,7 +168,7 @@ impl Slot {
         self.thaw_worker(world, self.worker());
     }
 
-    /// Ends the process for good.
+    /// Ends the process permanently.
     pub(super) fn end(&self) {
         self.kill();
     }

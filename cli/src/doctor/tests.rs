@@ -10,7 +10,7 @@ fn found(report: &Report) -> Vec<(&'static str, Severity)> {
     report.findings.iter().map(|finding| (finding.code, finding.severity)).collect()
 }
 
-/// Asserts that this finding is the only one, and that it says how to fix it.
+/// Asserts that this finding is the only one, and that it explains how to fix it.
 #[track_caller]
 fn assert_only(report: &Report, code: &'static str, severity: Severity, fix: &str) {
     assert_eq!(found(report), [(code, severity)], "{report:#?}");

@@ -95,7 +95,7 @@ async fn a_message_is_moved_as_it_is() {
 
     assert_eq!(queues.count(&queues.dead).await, (0, 0));
     let received = queues.drain(&queues.source).await;
-    // The reason is that of the dead letter.
+    // The reason comes from the dead letter.
     let attributes = vec![("trace".to_owned(), "String".to_owned(), "t-1".to_owned())];
     let expected = queues::Received { body: body("1"), group: None, deduplication_id: None, attributes };
     assert_eq!(received, [expected]);
@@ -151,7 +151,7 @@ async fn a_fifo_queue_keeps_groups_and_order() {
     for order in ["a-1", "a-2", "a-3", "b-1", "b-2"] {
         queues.dead_letter(order, &[]).await;
     }
-    // What is behind a message that stays does not overtake it.
+    // Messages behind one that stays do not overtake it.
     let redrive = ["redrive", "--to", &*queues.source, "--yes"];
     let ended = queues.run(&[&redrive[..], &["--state", "absent"]].concat()).await.assert_code(4);
     assert_eq!(ended.out, "redrive: 3 moved, 1 left behind an earlier message of the group\n");
@@ -376,7 +376,7 @@ async fn a_message_that_was_not_deleted_is_reported() {
     assert_eq!((queues.count(&queues.dead).await, queues.count(&queues.source).await), ((1, 0), (1, 0)));
 }
 
-/// MiniStack has no ListDeadLetterSourceQueues. The answers are shaped by its API model.
+/// MiniStack has no ListDeadLetterSourceQueues. The responses follow its API model.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_source_queue_is_the_default() {
     let queues = Queues::new("").await;

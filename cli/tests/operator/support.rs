@@ -24,7 +24,7 @@ use lambda_once::{
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-/// A busy machine must not look like a lost answer.
+/// A busy machine must not look like a lost response.
 const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const SCOPE: &str = "orders";
 

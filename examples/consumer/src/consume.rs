@@ -19,7 +19,7 @@ use crate::{
 /// The pause after an error from Redis.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Reads until it is told to stop, and then waits up to `config.drain` for the entries that it has read.
+/// Reads until it is stopped, and then waits up to `config.drain` for the entries that it has read.
 pub(crate) async fn consume(
     config: &Config,
     mut reader: Reader,

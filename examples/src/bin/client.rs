@@ -85,7 +85,7 @@ impl Answer {
         self.problem()["retryable"].as_bool().unwrap_or_else(by_status)
     }
 
-    /// Returns the state of the charge according to the response. The codes are those of `lambda_once::http`.
+    /// Returns the state of the charge according to the response. The codes are listed in `lambda_once::http`.
     fn effect(&self) -> Effect {
         match self.problem()["code"].as_str() {
             Some(

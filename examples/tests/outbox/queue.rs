@@ -55,7 +55,7 @@ impl Relay {
         self.process
     }
 
-    /// Reads it to its end, which is that of the task.
+    /// Reads it to its end, which is the end of the task.
     pub fn forward(self, to: mpsc::UnboundedSender<Message>) -> JoinHandle<()> {
         tokio::spawn(async move {
             let Self { process: _process, output } = self;

@@ -41,7 +41,7 @@ impl Exchange {
     }
 }
 
-/// An HTTP proxy that records what it forwards, one request for each connection.
+/// An HTTP proxy that records the forwarded requests, one request for each connection.
 pub struct Proxy {
     pub url: String,
     attempts: Arc<AtomicUsize>,

@@ -9,7 +9,7 @@ use serde_json::Value;
 /// <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>.
 pub const SCHEMA: &str = include_str!("emf-schema.json");
 
-/// Returns what is wrong with the dimensions, the namespace or the size of a line.
+/// Returns the errors in the dimensions, the namespace or the size of a line.
 pub fn problems(text: &str, line: &Value) -> Vec<String> {
     let mut problems = Vec::new();
     if text.len() > 1024 * 1024 || text.contains(['\n', '\r']) {

@@ -9,7 +9,7 @@ const SECRET: &str = "S3CR3T";
 /// Draws an address of these schemes and options.
 fn address(input: &mut Input<'_>, schemes: &[&str], options: &[&str]) -> String {
     let scheme = *input.pick(schemes);
-    // A client takes what follows an @ or / for the host, which is no secret. It must be escaped in a password.
+    // A client takes the text after an @ or / for the host, which is no secret. It must be escaped in a password.
     let secret = format!("{}{SECRET}{}", input.text(2), input.text(2)).replace(['@', '/', '?', '#'], "%40");
     let user = if input.one_in(3) { String::new() } else { format!("u:{secret}@") };
     let host = *input.pick(&["h", "[::1]", "127.0.0.1:6379", "h:5432,i:5433", "", "h:99999", "%2Ftmp"]);

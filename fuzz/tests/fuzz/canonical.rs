@@ -106,8 +106,8 @@ fn compared(text: &[u8]) -> Result<Vec<u8>, Problem> {
     form
 }
 
-/// Returns whether a form has no white space outside of strings, and escapes only what JSON requires or what is no
-/// character.
+/// Returns whether a form has no white space outside of strings, and escapes only characters that must be escaped
+/// in JSON, and code units that are no character.
 fn is_short(form: &[u8]) -> bool {
     let characters: Vec<char> = std::str::from_utf8(form).unwrap().chars().collect();
     let (mut is_within, mut at) = (false, 0);

@@ -19,7 +19,8 @@ macro_rules! sample {
     };
 }
 
-/// Serves a mutated file. Returns the result, the bodies of the messages that were acknowledged, and what was taken.
+/// Serves a mutated file. Returns the result, the bodies of the messages that were acknowledged, and the values that
+/// the handler took.
 fn unwrapped(bytes: &[u8], envelope: impl Envelope, files: &[&str]) -> Option<(Served, Vec<Value>, Taken)> {
     let event = mutated(&mut Input::new(bytes), files)?;
     let taken = Taken::default();

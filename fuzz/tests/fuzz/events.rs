@@ -32,7 +32,7 @@ macro_rules! sample {
 pub(crate) struct Taken(Arc<Mutex<Vec<Value>>>);
 
 impl Taken {
-    /// Returns a handler that refuses some payloads for now and some for good, by a hash of each.
+    /// Returns a handler that refuses some payloads temporarily and some permanently, by a hash of each.
     pub(crate) fn handler(
         &self,
     ) -> impl Fn(Value) -> std::future::Ready<Result<(), Failure>> + Clone + Send + Sync + use<> {
@@ -156,7 +156,7 @@ pub(crate) struct Event {
     is_changed: bool,
 }
 
-/// Returns a mutated event, or `None` if it is not JSON. The sources skip what they do not use, and do not check that
+/// Returns a mutated event, or `None` if it is not JSON. The sources skip unused fields, and do not check that
 /// its texts are UTF-8.
 pub(crate) fn mutated(input: &mut Input<'_>, files: &[&str]) -> Option<Event> {
     let file = *input.pick(files);

@@ -22,7 +22,7 @@ macro_rules! sample {
     };
 }
 
-/// Delivers an event twice. Both answers are responses of Lambda; a refusal is a problem document without a run, and a
+/// Delivers an event twice. Both results are responses of Lambda. A refusal is a problem document without a run, and a
 /// request that is covered runs once.
 fn delivered(bytes: &[u8], files: &[&str]) -> String {
     let mut input = Input::new(bytes);

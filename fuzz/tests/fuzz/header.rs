@@ -85,7 +85,7 @@ async fn send(runs: &Arc<AtomicU32>, values: &[HeaderValue]) -> (u16, bool, Stri
     answer
 }
 
-/// Sends two requests to a new application, and returns the answer to the second.
+/// Sends two requests to a new application, and returns the response to the second.
 async fn app_send(runs: &Arc<AtomicU32>, first: &[HeaderValue], second: &HeaderValue) -> (u16, bool, String) {
     let [_, answer] = answers(runs, [first, std::slice::from_ref(second)]).await;
     answer

@@ -1,6 +1,6 @@
 //! Stored records, as the pages describe them and with changes in any place.
 //!
-//! A record is decoded to what was written, or it is a typed error that a later deployment may resolve.
+//! A record is decoded to the written values, or it is a typed error that a later deployment may resolve.
 
 use std::sync::{LazyLock, Mutex};
 
@@ -136,7 +136,7 @@ target!(
 /// The item that DynamoDB has.
 static ITEM: Mutex<Value> = Mutex::new(Value::Null);
 
-/// A client whose every request is answered with that item: a read finds it, and a write is refused because of it.
+/// A client whose every request gets that item in the response: a read finds it, and a write is refused because of it.
 #[derive(Clone, Debug)]
 struct Table;
 

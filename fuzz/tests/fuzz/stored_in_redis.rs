@@ -38,7 +38,7 @@ static STORE: LazyLock<RedisStore> = LazyLock::new(|| {
     Config::new(format!("redis://{address}")).build().unwrap()
 });
 
-/// Answers `HMGET` by the hash, and everything else by `OK`.
+/// Responds to `HMGET` with the hash, and to everything else with `OK`.
 fn serve(connection: &TcpStream) -> Option<()> {
     let mut reader = BufReader::new(connection);
     loop {

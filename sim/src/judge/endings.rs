@@ -51,7 +51,7 @@ fn may_be_refused(history: &History, index: &Index, key: KeyId) -> bool {
     history.keys[key as usize].policy == Policy::Refuse && (!history.terms.is_calm || is_lost())
 }
 
-/// Returns whether a call that was made after all faults had stopped has a final answer.
+/// Returns whether a call that was made after all faults had stopped has a final response.
 fn is_final(history: &History, index: &Index, of: &Key, call: &Call) -> bool {
     let Some((_, answer)) = call.told else { return false };
     match answer {
@@ -85,7 +85,7 @@ fn is_done(history: &History, index: &Index, key: u32, payload: u8, at: Ms) -> b
 }
 
 /// Returns whether the key belongs to another payload: by its outcome, or by a claim that was lost, perhaps before its run
-/// began. The claim of a superseded operation stays for good.
+/// began. The claim of a superseded operation remains.
 fn is_misused(index: &Index, key: u32, payload: u8) -> bool {
     let calls = || index.calls.iter().filter(|call| call.key == key);
     let is_superseded = calls().any(|call| matches!(call.told, Some((_, Answer::Superseded))));

@@ -11,10 +11,10 @@ pub struct Run {
     pub payload: u8,
     /// The call that it serves.
     pub call: CallId,
-    /// Whether it was told that it took over.
+    /// Whether it was notified of the takeover.
     pub took_over: bool,
-    /// The earliest time from which the retention of its claim may count: that of its call. The answer to a claim may be
-    /// seconds late.
+    /// The earliest time from which the retention of its claim may count: the time of its call. The response to a claim
+    /// may be seconds late.
     pub counts_from: Ms,
     /// The time at which it began.
     pub began: Ms,
@@ -36,7 +36,7 @@ impl Run {
     }
 }
 
-/// A call and its answer.
+/// A call and its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Its key.
@@ -47,7 +47,7 @@ pub struct Call {
     pub asked: Ms,
     /// Whether it was made after all faults had stopped.
     pub is_audit: bool,
-    /// The time of its answer, and the answer.
+    /// Its response, and the time of it.
     pub told: Option<(Ms, Answer)>,
 }
 

@@ -5,7 +5,7 @@
 //!
 //! | file | demands |
 //! |---|---|
-//! | `outcomes.rs` | whatever clocks do: the outcome of a key is decided once within the retention, and every answer agrees with it; no answer contains the result of another payload |
+//! | `outcomes.rs` | whatever clocks do: the outcome of a key is decided once within the retention, and every response agrees with it; no response contains the result of another payload |
 //! | `runs.rs` | while clocks hold: one live run per key and entity; after a loss, runs by the policy of the key |
 //! | `order.rs` | while clocks hold: no effect after a newer one of its entity |
 //! | `endings.rs` | no message is lost, and no key is stuck once faults have stopped |

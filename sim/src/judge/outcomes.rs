@@ -1,4 +1,4 @@
-//! The outcome of a key is decided once within its retention, and every answer agrees with it.
+//! The outcome of a key is decided once within its retention, and every response agrees with it.
 
 use super::{Call, Index, Shown, Violation};
 use crate::history::{Answer, Entry, History, KeyId, Ms, Outcome, Terms};
@@ -102,13 +102,13 @@ fn once(terms: &Terms, key: KeyId, outcomes: &[Shown], found: &mut Vec<Violation
     }
 }
 
-/// Returns the outcome that stands from before the question until after the answer.
+/// Returns the outcome that is recorded from before the call until after the response.
 pub(super) fn decision(terms: &Terms, outcomes: &[Shown], asked: Ms, told: Ms) -> Option<Outcome> {
     let shown = outcomes.iter().rev().find(|shown| shown.at < asked)?;
     shown.outcome.filter(|_| terms.remember(shown.counts_from, told))
 }
 
-/// Returns whether the store has shown the outcome that the answer contains.
+/// Returns whether the store has shown the outcome that the response contains.
 fn is_recorded(answer: Answer, outcomes: &[Shown], at: Ms) -> bool {
     let mut shown = outcomes.iter().filter(|shown| shown.at <= at).filter_map(|shown| shown.outcome);
     match answer {
@@ -124,7 +124,7 @@ fn is_recorded(answer: Answer, outcomes: &[Shown], at: Ms) -> bool {
     }
 }
 
-/// Returns whether a call that was made after the decision may get this answer.
+/// Returns whether a call that was made after the decision may get this response.
 fn agrees(answer: Answer, outcome: Outcome, is_same_payload: impl Fn(u32) -> bool) -> bool {
     match (answer, outcome) {
         (Answer::Error | Answer::Lost | Answer::NotStarted | Answer::Failed, _) => true,

@@ -49,7 +49,7 @@ fn decisions(index: &Index, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks each pair of runs of a key, within the retention of what the earlier one left.
+/// Checks each pair of runs of a key, within the retention of the earlier one's record.
 fn policy(terms: &Terms, key: &Key, id: u32, runs: &[(u32, &Run)], index: &Index, found: &mut Vec<Violation>) {
     for (place, (_, run)) in runs.iter().enumerate() {
         let mut violate = |property, text| found.push(Violation { property, key: id, at: run.began, text });

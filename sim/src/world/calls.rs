@@ -1,4 +1,4 @@
-//! HTTP requests and calls of operations, and their answers.
+//! HTTP requests and calls of operations, and their responses.
 
 use std::{
     convert::Infallible,
@@ -121,7 +121,7 @@ fn answer_to(result: Result<Outcome<String>, lambda_once::Error>) -> Answer {
     }
 }
 
-/// Returns the answer that an outcome means. A replay in a batch comes without its result.
+/// Returns the response that an outcome means. A replay in a batch comes without its result.
 pub(super) fn answer_of(outcome: Result<OutcomeKind, ErrorKind>, ran: Option<RunId>) -> Answer {
     match outcome {
         Ok(OutcomeKind::Executed) => Answer::Executed(ran),

@@ -11,10 +11,10 @@ use tokio::{
 use super::{World, calls::Job, handler::Order};
 use crate::history::{Answer, Entry, KeyId};
 
-/// The longest time for which a client waits for an answer.
+/// The longest time for which a client waits for a response.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// Makes all calls of the plan, and returns when each has its last answer.
+/// Makes all calls of the plan, and returns when each has its last response.
 pub(super) async fn call_all(world: &Arc<World>) {
     let mut calls = Vec::new();
     for (key, of) in (0..).zip(&world.plan.keys) {
@@ -51,7 +51,7 @@ async fn call(world: &Arc<World>, entry: Entry, key: KeyId, payload: u8, start: 
     }
 }
 
-/// Makes a call, and waits for its answer.
+/// Makes a call, and waits for its response.
 async fn ask(world: &Arc<World>, key: KeyId, payload: u8, is_audit: bool) -> Answer {
     let call = world.ask(key, payload, is_audit);
     let (sender, receiver) = oneshot::channel();
@@ -65,7 +65,7 @@ async fn ask(world: &Arc<World>, key: KeyId, payload: u8, is_audit: bool) -> Ans
     answer
 }
 
-/// Calls each key until it gives a final answer, in a world without faults.
+/// Calls each key until it gives a final response, in a world without faults.
 pub(super) async fn audit(world: &Arc<World>) {
     while !world.queue.is_empty() {
         sleep(Duration::from_secs(1)).await;

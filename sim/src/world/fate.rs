@@ -18,9 +18,9 @@ use crate::{counters::Fault, history::Ms};
 pub(super) struct Fate {
     /// It is not polled from the first time until the second.
     frozen: Option<(Ms, Ms)>,
-    /// It ends without an answer.
+    /// It ends without a response.
     killed_at: Option<Ms>,
-    /// It ends without an answer before this poll.
+    /// It ends without a response before this poll.
     killed_in_poll: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! The network between a worker and the store, which loses, delays and repeats requests and answers.
+//! The network between a worker and the store, which loses, delays and repeats requests and responses.
 
 use std::{
     sync::{
@@ -54,7 +54,7 @@ impl Copies {
 struct Routing {
     /// The time of each copy that arrives.
     arrivals: Vec<Duration>,
-    /// The time of the answer's way back, or `None` if it is lost.
+    /// The time of the response's way back, or `None` if it is lost.
     back: Option<Duration>,
     /// The time after which the connection breaks, if it does.
     breaks: Option<Duration>,
@@ -85,7 +85,7 @@ impl Connection {
             world.count(Fault::RequestLost);
         }
         let back = if world.draws(faults.answer_lost) {
-            // A request that does not arrive has no answer.
+            // A request that does not arrive has no response.
             if !arrivals.is_empty() {
                 world.count(Fault::AnswerLost);
             }
@@ -108,7 +108,7 @@ impl Connection {
         let mut sender = Some(sender);
         for arrival in arrivals {
             let (world, requests) = (Arc::clone(&self.world), Arc::clone(&requests));
-            // The first copy's answer is the one that the sender waits for.
+            // The first copy's response is the one that the sender waits for.
             let answered = sender.take().zip(back);
             tokio::spawn(async move {
                 sleep(arrival).await;

@@ -60,7 +60,7 @@ impl World {
         let group = if self.plan.queue.is_ordered { order.entity } else { order.key % 2 };
         let mut messages = self.queue.lock();
         let message = MessageId::try_from(messages.len()).unwrap_or(MessageId::MAX);
-        // A message behind others of its group spends its receives with them, so the last one of a key stands alone.
+        // A message behind others of its group spends its receives with them, so the last one of a key is alone.
         let group = if is_audit { 1_000 + message } else { group };
         messages.push(Message { order, group, receives: 0, visible_at: now, is_gone: false, is_audit });
         drop(messages);

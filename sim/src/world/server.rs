@@ -1,4 +1,4 @@
-//! The store's server: the rules of the memory store, by the server's clock or by that of each request's sender.
+//! The store's server: the rules of the memory store, by the clock of the server or of each request's sender.
 
 use std::{
     collections::BTreeSet,
@@ -35,7 +35,7 @@ impl Request {
     }
 }
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Response {
     Claimed(Claimed),
@@ -83,7 +83,7 @@ impl Server {
         });
     }
 
-    /// Returns the record of a key, as it is stored.
+    /// Returns the stored record of a key.
     pub(super) fn record(&self, key: &KeyHash) -> Option<Record> {
         record(&self.memory, key)
     }
@@ -104,7 +104,7 @@ impl Server {
     }
 }
 
-/// Sends the request to the memory store as it is.
+/// Sends the unchanged request to the memory store.
 pub(crate) fn plain(memory: &MemoryStore, request: &Request) -> Result<Response, Error> {
     Ok(match request {
         Request::Claim(claim) => Response::Claimed(now(memory.claim(std::slice::from_ref(claim)))?),
@@ -118,7 +118,7 @@ pub(crate) fn record(memory: &MemoryStore, key: &KeyHash) -> Option<Record> {
     now(memory.read(&[*key], ResultData::Include)).ok().flatten()
 }
 
-/// Returns the only answer of a call to the memory store, which never waits.
+/// Returns the only response of a call to the memory store, which never waits.
 fn now<T>(call: impl Future<Output = Answers<T>>) -> Result<T, Error> {
     call.now_or_never().and_then(|mut answers| answers.pop()).expect("the memory store answers at once")
 }
@@ -127,7 +127,7 @@ fn now<T>(call: impl Future<Output = Answers<T>>) -> Result<T, Error> {
 pub(super) fn outcome(record: Option<&Record>) -> Option<Outcome> {
     let record = record.filter(|record| record.status != Status::InProgress)?;
     let Some(StoredData::Json(text)) = &record.result.data else { return None };
-    // A response that says that the request failed is completed, for the store.
+    // A response that reports a failed request is completed, for the store.
     handler::failed_in(text).map(Outcome::Failed).or_else(|| handler::run_in(text).map(Outcome::Completed))
 }
 

@@ -1,4 +1,4 @@
-//! FIFO queues, whose order is that of the message groups, regardless of the messages' contents.
+//! FIFO queues, which are ordered by message group, regardless of the messages' contents.
 
 use std::sync::{Arc, Mutex};
 

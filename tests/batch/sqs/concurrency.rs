@@ -165,7 +165,7 @@ async fn settles_that_are_due_while_a_call_is_under_way_share_the_next() {
     assert!(world.deliver_to(&service, bodies).await.is_empty());
     let calls = world.calls(Call::Settle);
     assert_eq!(calls.iter().sum::<usize>(), 20);
-    // The first settles immediately, alone. Each other shares a call with those of the three or more milliseconds
+    // The first settles immediately, alone. Each other shares a call with the settles of the three or more milliseconds
     // before it.
     assert!(calls[0] == 1 && calls.len() <= 8, "{calls:?}");
     assert_eq!(world.journal.held(), 0);

@@ -24,7 +24,7 @@ use crate::{
     world::{START, World, batch, fifo, ids, millis, order, orders, reported, seconds, work},
 };
 
-/// A dead-lettered record, as it was sent.
+/// A dead-lettered record, in the form that was sent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Letter {
     pub(crate) id: String,

@@ -73,7 +73,7 @@ async fn claims_behind_an_unrecorded_outcome_are_released_at_the_stop_point() {
     let world = World::new();
     // Each silent call takes three seconds, and the last one takes the rest.
     (0..4).for_each(|_| world.store.next(Call::Settle, Fault::Silence));
-    // At the handler deadline there is time to repeat the release. When the first call times out, there is none.
+    // At the handler deadline there is time to repeat the release. When the first call times out, no time is left.
     world.store.next(Call::Settle, Fault::Throttled);
     let event = fifo([("a", order("A")), ("a", order("B"))]);
     assert_eq!(invoke(&world.service(), event, world.left(seconds(10))).await.unwrap(), ["m1"]);

@@ -311,7 +311,7 @@ async fn a_spawned_task_can_stop_when_its_handler_is_cancelled() {
     assert_eq!((ended, left), (stop, millis(0)));
 }
 
-/// A handler that wraps another one.
+/// A handler that wraps another handler.
 #[derive(Clone)]
 struct Wrapper<H>(H);
 

@@ -49,7 +49,7 @@ async fn a_corrected_message_is_not_lost_to_a_run_that_fails_for_now() {
     }
 }
 
-/// The differing payload is on record, or is that of an earlier record of the batch.
+/// The differing payload is on record, or belongs to an earlier record of the batch.
 #[tokio::test(start_paused = true)]
 async fn a_report_and_its_event_name_what_differs() {
     let world = World::new();

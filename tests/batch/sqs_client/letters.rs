@@ -242,7 +242,7 @@ async fn records_of_other_sources_are_sent_too() {
 
 #[tokio::test]
 async fn in_a_fifo_queue_dlq_messages_of_other_records_are_no_duplicates() {
-    // Ids are optional and may repeat, for example those of publishers to RabbitMQ.
+    // Ids are optional and may repeat, for example with publishers to RabbitMQ.
     for (id, bodies) in [("r", ["a", "b"]), ("", ["a", "b"]), ("", ["a", "a"])] {
         let letters = sent_from_elsewhere(DEAD_FIFO, id, &bodies.map(str::as_bytes)).await;
         let [first, second] = [0, 1].map(|i| letters[i]["MessageDeduplicationId"].as_str().unwrap());

@@ -18,7 +18,7 @@ enum PaymentError {
     TimedOut,
 }
 
-/// An application's error, with those of its parts.
+/// An application's error, with the errors of its parts.
 #[derive(Debug, Error)]
 enum AppError {
     #[error(transparent)]

@@ -71,7 +71,7 @@ where
         Self::on(clock, records, engine, layer, handler)
     }
 
-    /// Creates a function on the records of another one.
+    /// Creates a function on the records of another function.
     pub(crate) fn on<H, F>(
         clock: TokioClock,
         records: MemoryStore,

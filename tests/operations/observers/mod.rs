@@ -31,7 +31,7 @@ use crate::support::clock::TokioClock;
 /// The duration of this module's handlers.
 const HANDLER: Duration = Duration::from_millis(70);
 
-/// A time after the lease of an engine without a deadline, and after that of [`testing::TIME_LEFT`].
+/// A time after the lease of an engine without a deadline, and after the lease of [`testing::TIME_LEFT`].
 const LAPSE: Duration = Duration::from_secs(63);
 
 /// The reported events of an operation.

@@ -160,8 +160,8 @@ impl<'a> Evidence<'a> {
         evidence
     }
 
-    /// Returns the ends of an invocation's runs, in order, each with the longest run until then. Cancelled runs do not
-    /// count, because they do not show how long others take.
+    /// Returns the ends of an invocation's runs, in order, each with the longest run until its end. Cancelled runs do
+    /// not count, because they do not show how long others take.
     fn spans(&self, invocation: &Invocation) -> Vec<(Moment, Duration)> {
         let span = |run: &&Run| {
             let runs = self.runs(invocation, run.place);
@@ -235,7 +235,7 @@ impl<'a> Evidence<'a> {
         self.expected_by(invocation, |ended| if is_freed { ended.tick < at.tick } else { ended.at < at.at })
     }
 
-    /// Returns the expected duration of a run after all runs that had ended by then.
+    /// Returns the expected duration of a run after all runs that had already ended.
     fn expected_after(&self, invocation: &Invocation, at: Timestamp) -> Duration {
         self.expected_by(invocation, |ended| ended.at <= at)
     }

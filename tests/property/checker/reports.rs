@@ -66,7 +66,8 @@ impl Evidence<'_> {
         is_open && (self.history.plan.settings.stops_batch || is_leader_skipped)
     }
 
-    /// Checks that the reported end of a key's lease is that of the lease in the way, or of the lease that a run left.
+    /// Checks that the reported end of a key's lease is the end of the lease in the way, or of the lease that a run
+    /// left.
     fn check_held_until(
         &self,
         invocation: &Invocation,

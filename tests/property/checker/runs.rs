@@ -14,7 +14,7 @@ use crate::{
     timeline::{Moment, millis},
 };
 
-/// The maximum duration of settles that begin after the deadline because a handler blocked its thread until then.
+/// The maximum duration of settles that begin after the deadline because a handler blocked its thread past it.
 const LATE_SETTLES_MS: u64 = 1_000;
 
 /// The precision of timers.

@@ -154,8 +154,8 @@ impl Evidence<'_> {
     fn check_wait_limit(&self, invocation: &Invocation) -> Checked {
         // The end of a call that never returns is unknown.
         let Some(call_ms) = self.history.plan.longest_call_ms() else { return Ok(()) };
-        // A poll and its consequences may be in progress, and the claims of one call wait for those of its claims that
-        // are repeated.
+        // A poll and its consequences may be in progress, and the claims of one call wait for the repeated ones among
+        // them.
         let faults = &self.history.plan.faults;
         let sends_again = faults.late > 0 || !faults.rates.is_empty() || !faults.always.is_empty();
         let slack = 3 * call_ms + if sends_again { 3 * (call_ms + LONGEST_PAUSE_MS) } else { 10 };

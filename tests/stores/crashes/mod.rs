@@ -46,7 +46,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// One operation, or one batch, on separate records.
 struct World {
     backend: Backend,
-    /// The time of the next delivery, which stands still. The process's clock starts at the same time.
+    /// The time of the next delivery, which does not advance. The process's clock starts at the same time.
     clock: ManualClock,
     records: Records,
     effects: Effects,
@@ -62,7 +62,7 @@ impl World {
         let once = engine(records.store().await, clock.clone(), work, policy);
         let delivery = Delivery { work, end, policy, effects: effects.name().to_owned() };
         let world = Self { backend, clock, records, effects, once, delivery };
-        // The client may have to send a script before the server knows its hash.
+        // The client may have to send a script before the server has its hash.
         assert_eq!(world.delivery.warm(&world.once).await, OutcomeKind::Executed);
         if work == Work::TakingOver {
             assert_eq!(world.deliver(End::Unknown).await, [OutcomeKind::Failed(Verdict::Unknown)]);

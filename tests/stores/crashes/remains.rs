@@ -18,7 +18,7 @@ const MARGIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Left {
     Nothing,
-    /// A claim that stands.
+    /// A live claim.
     Claim,
     /// A claim that others may take over, or none on a record that was handed back.
     LapsedClaim,
@@ -31,7 +31,7 @@ pub(super) enum Left {
 /// | left | at once | at the end of lease and margin | after the lease | later |
 /// |---|---|---|---|---|
 /// | nothing | executed | | | replayed |
-/// | a claim that stands | in progress | in progress | the policy decides | replayed |
+/// | a live claim | in progress | in progress | the policy decides | replayed |
 /// | a claim that others may take over | the policy decides | | | replayed |
 /// | a result, a failure | replayed | | | replayed |
 ///

@@ -56,7 +56,7 @@ async fn a_table_with_another_key_is_said_to_be_so_and_nothing_runs() {
     }
 }
 
-/// A provider without credentials, with the same error as those of the SDK.
+/// A provider without credentials, with the same error as the SDK's.
 #[derive(Debug)]
 struct Nobody;
 

@@ -1,5 +1,5 @@
 //! Ordered operations that are delivered in any order, repeatedly, by workers that die, on a store that loses requests
-//! and responses. No effect follows a newer one of its entity, and the last effect is that of the greatest sequence.
+//! and responses. No effect follows a newer one of its entity, and the last effect has the greatest sequence.
 
 use std::{
     collections::VecDeque,

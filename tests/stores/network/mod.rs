@@ -72,7 +72,7 @@ impl World {
         let once = settings(builder(records.store_at(&url).await, &clock)).build().unwrap();
         let elsewhere = engine(Arc::clone(&direct), &clock);
         let world = Self { backend, proxy, url, records, direct, clock, once, elsewhere, runs: Arc::default() };
-        // The client may have to send a script before the server knows its hash.
+        // The client may have to send a script before the server has its hash.
         let warm = world.elsewhere.operation(CHARGE, "warm").run(|| async { Ok::<_, Failure>(()) });
         assert_outcome!(warm.await, Ok(Outcome::Executed(())));
         world

@@ -51,7 +51,7 @@ impl World {
             label: None,
         };
         let world = Self { proxy, store, direct: records.store().await, claim };
-        // The client may have to send a script before the server knows its hash.
+        // The client may have to send a script before the server has its hash.
         let warm = ClaimRequest { key: KeyHash::from_bytes([8; 32]), lease: LONG, ..world.claim.clone() };
         granted(&*world.direct, &warm).await;
         let renewed = world.direct.settle(&[renewal(&warm, LONG)]).await.remove(0);

@@ -249,7 +249,7 @@ async fn a_key_claimed_without_an_order_meanwhile_does_not_hold_the_entity() {
     granted(&direct, &ordered(&entity, 4)).await;
 }
 
-/// An operator's statement waits for a write to the mark, and then finds that the mark is not as it was read.
+/// An operator's statement waits for a write to the mark, and then finds that the mark has changed since it was read.
 // Tests O8.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resolution_waits_for_a_write_to_its_mark() {

@@ -94,7 +94,7 @@ async fn batches_of_a_scope_without_statistics_read_only_their_keys() {
     let rivals: Vec<_> = done.iter().map(rival).collect();
     let refused = table.assert_reads_its_keys("duplicates", async |store| store.claim(&rivals).await).await;
     assert!(refused.iter().all(|answer| matches!(answer, Ok(Claimed::Refused(_)))));
-    // One of its keys is that of a lapsed claim, which is locked.
+    // One of its keys has a lapsed claim, which is locked.
     let transaction = Transaction::begin().await;
     let key: Vec<u8> = table.admin.query_one("SELECT sha256('1')", &[]).await.unwrap().get(0);
     let mut around = claims(BATCH);

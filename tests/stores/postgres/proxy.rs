@@ -104,7 +104,7 @@ impl Proxy {
         *self.state.statements.borrow()
     }
 
-    /// Returns the number of response bytes that have passed since then.
+    /// Returns the number of response bytes that have passed since.
     pub(super) fn bytes(&self) -> u64 {
         self.state.bytes.load(Ordering::SeqCst)
     }

@@ -136,7 +136,7 @@ async fn an_entry_lives_as_long_as_its_record() {
     assert_eq!(entries(&server).await, names([&longer, &next, &last]));
 }
 
-/// A function without the index completes what one with it has claimed.
+/// A function without the index completes operations that one with it has claimed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_that_is_left_behind_is_not_listed() {
     let (server, clock) = (Server::start("valkey", &[]), ManualClock::at(FUTURE));
@@ -153,7 +153,7 @@ async fn an_entry_that_is_left_behind_is_not_listed() {
     }
 }
 
-/// The index cannot be incomplete without anybody being told.
+/// The index cannot be incomplete without an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_permission_to_write_the_index_nothing_is_claimed() {
     let (server, clock) = (Server::start("valkey", &[]), ManualClock::at(FUTURE));

@@ -25,7 +25,7 @@ use crate::support::{
     servers::Server,
 };
 
-/// The retention of order markers, longer than that of records.
+/// The retention of order markers, longer than the retention of records.
 const MARK_RETENTION: Duration = Duration::from_secs(7_200);
 
 /// Returns a claim of an operation of the same entity as the other claim's key.

@@ -81,7 +81,7 @@ async fn a_service_on_another_store_is_refused<D: Database>() {
     assert!(once.sqs(Key::pointer("/id"), in_transaction(&world.store, handle)).validate().is_ok());
 }
 
-/// A handler that wraps another one.
+/// A handler that wraps another handler.
 #[derive(Clone)]
 struct Wrapper<H>(H);
 

@@ -43,7 +43,8 @@ fn operations() -> usize {
     cases("CUT_OPERATIONS", 100)
 }
 
-/// Each operation is delivered twice concurrently until both deliveries are acknowledged. All leases end now and then.
+/// Each operation is delivered twice concurrently until both deliveries are acknowledged. All leases end from time to
+/// time.
 // Tests P20.
 async fn at_random_in_many_operations<D: Database>() {
     let world = World::<D>::new().await;

@@ -228,7 +228,7 @@ impl State for PostgresStore {
     }
 }
 
-/// The item's lock makes the order of the history that of the commits.
+/// The item's lock makes the order of the history the order of the commits.
 fn append(name: &str) -> String {
     format!("UPDATE \"{name}-item\" SET history = history || $1::bigint")
 }

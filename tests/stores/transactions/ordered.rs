@@ -214,7 +214,7 @@ async fn a_permanent_failure_is_recorded_without_the_row_and_supersedes_nothing<
     }
 }
 
-/// Each `COMMIT` of an operation is cut, that of its claim and that of its transaction.
+/// Each `COMMIT` of an operation is cut, for its claim and for its transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_cut_leaves_row_record_and_mark_alike() {
     for (mode, commits) in [(Mode::Claimed, 2), (Mode::WithoutClaim, 1)] {

@@ -22,7 +22,7 @@ fn asks_for_the_transaction(request: &Request) -> bool {
     request.command.contains("pg_current_xact_id_if_assigned()::text AS id")
 }
 
-/// Returns whether a request asks the server for the status of a transaction.
+/// Returns whether a request reads the status of a transaction.
 fn asks_for_the_status(request: &Request) -> bool {
     request.command.contains("pg_xact_status")
 }

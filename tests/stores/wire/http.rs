@@ -50,7 +50,7 @@ fn request(operation: &str, body: &str) -> String {
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 const OTHER: &str = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
 
-/// Sends a request after another one, in two parts that are split at this place, and returns it.
+/// Sends a request after another request, in two parts that are split at this place, and returns it.
 async fn cut(text: &str, place: usize) -> Request {
     let (proxy, mut client, _server) = connected(vec![OK, OTHER]).await;
     client.send([&request("GetItem", r#"{"n":1}"#), &text[..place]].concat()).await;

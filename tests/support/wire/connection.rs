@@ -265,7 +265,7 @@ impl Requests {
 
     async fn forward(&mut self, bytes: &[u8], due: Due) {
         self.owe(due);
-        let _ = self.server.write_all(bytes).await; // fails only if the server has left, which its answers show
+        let _ = self.server.write_all(bytes).await; // fails only if the server has left, which its responses show
     }
 
     fn owe(&self, due: Due) {

@@ -1,7 +1,8 @@
 //! A TCP proxy between a client of DynamoDB, Redis or PostgreSQL and a real server.
 //!
 //! It parses complete requests and responses, records the requests, counts round trips, and applies the faults that a
-//! test requests. It sleeps only if a test asks for that. A forwarded request outlives its client, as on a real network.
+//! test requests. It sleeps only if a test requests that. A forwarded request outlives its client, as on a real
+//! network.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
 
@@ -68,7 +69,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// Returns the response as it was sent.
+    /// Returns the original response.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
@@ -132,7 +133,8 @@ impl Proxy {
         self.address
     }
 
-    /// Returns all requests since the start or the last `reset`, oldest first, without those of a client's startup.
+    /// Returns all requests since the start or the last `reset`, oldest first, without the requests of a client's
+    /// startup.
     pub fn requests(&self) -> Vec<Request> {
         self.state.lock().unwrap().requests.clone()
     }

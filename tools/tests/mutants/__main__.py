@@ -29,7 +29,7 @@ from tools.tests.mutants.wire import Wire, proxy
 
 # The stores by the languages of their statements.
 STORES = {"lua": "redis", "sql": "postgres", "expressions": "dynamodb"}
-# The tests of wrappers and of clusters, which repeat those of the store.
+# The tests of wrappers and of clusters, which repeat the store's.
 REPEATED = ("cluster", "_in_a_box", "_in_an_arc")
 # Tests of one store that do not name it.
 UNNAMED = {"postgres": "transactions::"}
@@ -38,7 +38,7 @@ STAGES = (("conformance::",), ("sequences::", "versions::", "fixtures::", "races
 
 
 class Results:
-    """What is known of the mutants of one language. A changed file makes its results void."""
+    """The known results of the mutants of one language. A changed file makes its results void."""
 
     def __init__(self, language):
         self.path = FOLDER / f"{language}.json"

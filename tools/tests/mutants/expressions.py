@@ -60,7 +60,7 @@ def texts(body):
 
 
 def purpose(request):
-    """Names a request by what it writes."""
+    """Names a request by its writes."""
     if "Statement" in request:
         text = request["Statement"]
         written = re.findall(r'(?:SET|REMOVE) "(\w+)"', text) or re.findall(r"'(\w+)':\?", text)
@@ -76,7 +76,7 @@ def purpose(request):
 
 
 def changes(text, names, purpose):
-    """Yields the changes of a text. `names` are those of the placeholders in it."""
+    """Yields the changes of a text. `names` are the names of the placeholders in it."""
     found = tokens(TABLE.sub(lambda match: match[0].replace('"', "'"), text))
     shown = lambda some: " ".join(names.get(token.text, token.text) for token in some)
     condition = condition_begins(found, purpose)
@@ -147,7 +147,7 @@ def is_between(found, place):
 
 
 def atom_before(found, place):
-    """Returns where the atom before a conjunction begins."""
+    """Returns the begin of the atom before a conjunction."""
     if found[place - 1].kind != ")":
         return max(place - 3, 0)
     level = 0

@@ -34,7 +34,7 @@ def changes(text):
         elif token.text == "IS":
             yield (following.start, found[place + 2].start, "") if following.text == "NOT" else (token.end, token.end, " NOT")
         elif token.text == "WHEN" and following.kind != "number":
-            # The branch is never taken. Those of a number have it changed.
+            # The branch is never taken. If its condition is a number, the number is changed.
             then = next(i for i in range(place, len(found)) if found[i].text == "THEN")
             yield following.start, found[then - 1].end, "false"
         elif token.kind == "number" and before.text != "(" and before.kind not in ("FROM",):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 class Survivor(NamedTuple):
     file: str
-    # The source line without its indentation, as it is printed.
+    # The source line without its indentation, in its printed form.
     line: str
     old: str
     new: str

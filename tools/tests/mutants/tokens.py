@@ -36,7 +36,7 @@ class Mutant(NamedTuple):
         return self.file, self.line, self.old, self.new, self.place
 
     def apply(self, text):
-        """Returns the changed text. Its length is that of the original, from which comments and alignment give way if it has to
+        """Returns the changed text. Its length is the same as the original's, from which comments and alignment give way if it has to
         grow."""
         changed = text[: self.start] + self.new.ljust(self.end - self.start) + text[self.end :]
         while len(changed.encode()) > len(text.encode()):
@@ -44,7 +44,7 @@ class Mutant(NamedTuple):
             if spare is None:
                 raise ValueError(f"{self}: nothing gives way to the longer text")
             changed = changed[: spare.start()] + changed[spare.end() :]
-        # The end stays as it is, since other text may follow it.
+        # The end is left unchanged, since other text may follow it.
         missing = len(text.encode()) - len(changed.encode())
         return changed[:-1] + " " * missing + changed[-1]
 

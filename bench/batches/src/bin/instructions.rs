@@ -2,7 +2,7 @@
 //! `instructions` alone prints the sections' names.
 //!
 //! The counted work happens in [`counted`], on one thread, with responses from the process itself. The library's clock
-//! stands still. Otherwise callgrind's slowness would decide how far claims run ahead.
+//! does not advance. Otherwise callgrind's slowness would decide how far claims run ahead.
 
 use std::time::Duration;
 

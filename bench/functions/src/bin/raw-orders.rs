@@ -1,4 +1,4 @@
-//! The function `orders`, hand-written with the AWS SDK: one conditional write claims, and another one completes. With
+//! The function `orders`, hand-written with the AWS SDK: one conditional write claims, and another completes. With
 //! the environment variable `WARM` it opens its connection in init.
 
 use std::{

@@ -1,4 +1,4 @@
-//! Dry runs and confirmations, which state what a redrive does.
+//! Dry runs and confirmations, which describe the effects of a redrive.
 
 #[cfg(unix)]
 use std::{

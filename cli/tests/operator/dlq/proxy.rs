@@ -18,11 +18,11 @@ use crate::support::server;
 #[derive(Clone, Debug)]
 pub(super) enum Fate {
     Forward,
-    /// It does not reach SQS, and gets no answer.
+    /// It does not reach SQS, and gets no response.
     Hang,
-    /// It reaches SQS, and its answer is lost.
+    /// It reaches SQS, and its response is lost.
     LoseAnswer,
-    /// The answer, which has the shape of AWS's API model, instead of MiniStack's.
+    /// The response, which has the shape of AWS's API model, instead of MiniStack's.
     Answer(String),
 }
 

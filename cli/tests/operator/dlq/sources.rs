@@ -44,7 +44,7 @@ async fn a_message_is_moved_only_to_the_queue_that_it_comes_from() {
     queues.dead_letter("4", &[("lambda-once.source", &arn)]).await;
     queues.dead_letter("5", &[("lambda-once.source", "arn:aws:sqs:us-east-1:000000000000:other")]).await;
 
-    // MiniStack has no ListDeadLetterSourceQueues. The answer is shaped by its API model.
+    // MiniStack has no ListDeadLetterSourceQueues. The response follows its API model.
     let answer = json!({ "queueUrls": [own] }).to_string();
     let proxy = Proxy::start(move |call| match call {
         "ListDeadLetterSourceQueues" => Fate::Answer(answer.clone()),

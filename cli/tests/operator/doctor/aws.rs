@@ -1,4 +1,4 @@
-//! Functions and queues in MiniStack. Its answers have the shape of AWS's API models.
+//! Functions and queues in MiniStack. Its responses have the shape of AWS's API models.
 
 use std::process::Command;
 
@@ -267,7 +267,7 @@ async fn mappings_of_aliases_are_checked_with_the_version_that_they_name() {
     }
     let mapping = functions.create_event_source_mapping().function_name(format!("{name}:live"));
     mapping.event_source_arn(format!("arn:aws:sqs:us-east-1:000000000000:{name}")).send().await.unwrap();
-    // It leaves the version as it is.
+    // It leaves the version unchanged.
     functions.update_function_configuration().function_name(name).timeout(60).send().await.unwrap();
     let report = deployment.check(&["--function", name, "--p99", "800ms"]).await;
     report.assert(&["table-missing", "report-batch-item-failures-missing"], &UNCHECKED[1..]);

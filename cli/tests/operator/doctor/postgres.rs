@@ -42,7 +42,7 @@ impl Database {
         database
     }
 
-    /// Runs statements, in which `SCHEMA` and `MINE` stand for those of this test.
+    /// Runs statements, in which `SCHEMA` and `MINE` are placeholders for this test's names.
     async fn execute(&self, sql: &str) {
         self.client.batch_execute(&sql.replace("SCHEMA", &self.name).replace("MINE", &self.name)).await.unwrap();
     }

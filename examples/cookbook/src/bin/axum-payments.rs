@@ -19,7 +19,7 @@ fn app(once: Idempotency) -> Result<Router, lambda_once::Error> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    // After a crash, nobody knows whether the payment was made.
+    // After a crash, it is unknown whether the payment was made.
     let builder = Idempotency::builder(DynamoDbStore::from_env().await?).after_unknown(AfterUnknown::Refuse);
     let once = builder.scope("payments").build()?;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;

@@ -45,7 +45,7 @@ async fn is_done(once: &Idempotency, message: &Message) -> bool {
     }
 }
 
-/// Receives messages and deletes those that are done, until it is told to stop.
+/// Receives messages and deletes those that are done, until it is stopped.
 async fn poll(sqs: &Client, queue: &str, once: &Idempotency, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         let receive = sqs.receive_message().queue_url(queue).max_number_of_messages(10).wait_time_seconds(20).send();

@@ -2,7 +2,7 @@
 //!
 //! Any number of relays may run, and each may be killed at any time. A message is deleted in a transaction that commits
 //! once it has been published, so it is published at least once, each time with the same id. A relay exits on an error and
-//! must be restarted. The database is that of `POSTGRES_URL`, the table in `schema.sql`.
+//! must be restarted. The database comes from `POSTGRES_URL`, the table from `schema.sql`.
 
 use std::{env, time::Duration};
 

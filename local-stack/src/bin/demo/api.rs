@@ -1,4 +1,4 @@
-//! The part of an HTTP client behind API Gateway: it sends, retries and compares answers.
+//! The role of an HTTP client behind API Gateway: it sends, retries and compares responses.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
 /// How long a client waits after a 409, and how often it tries.
 const RETRY: (Duration, usize) = (Duration::from_millis(300), 15);
 
-/// An answer of `charges`.
+/// A response of `charges`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// A response.
@@ -29,7 +29,7 @@ pub(crate) enum Answer {
         /// The body.
         body: String,
     },
-    /// The function failed, or returned something that API Gateway answers with 502.
+    /// The function failed, or returned something for which API Gateway returns 502.
     Failed(String),
 }
 
@@ -61,17 +61,17 @@ impl Answer {
     }
 }
 
-/// The answers to one request and its duplicates.
+/// The responses to one request and its duplicates.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    /// Two clients that send at once, and one that sends after they have their answers. Each holds
-    /// the answers it got, of which all but the last are 409.
+    /// Two clients that send at once, and one that sends after they have their responses. Each has
+    /// the responses that it got, of which all but the last are 409.
     pub(crate) clients: [Vec<Answer>; 3],
     /// Start and end of each of these requests.
     pub(crate) spans: [Vec<Span>; 3],
 }
 
-/// Sends a request twice at once, and once more when both are answered.
+/// Sends a request twice at once, and once more when both have a response.
 pub(crate) async fn send(emulator: &Emulator, event: &Value) -> Result<Exchange> {
     let (first, second) = tokio::try_join!(client(emulator, event), client(emulator, event))?;
     let late = client(emulator, event).await?;
@@ -81,7 +81,7 @@ pub(crate) async fn send(emulator: &Emulator, event: &Value) -> Result<Exchange>
     Ok(Exchange { clients: [first, second, late], spans: [first_spans, second_spans, late_spans] })
 }
 
-/// A client that tries again while its request is answered 409: the first one is still running.
+/// A client that tries again while it gets 409, because the first request is still running.
 async fn client(emulator: &Emulator, event: &Value) -> Result<(Vec<Answer>, Vec<Span>)> {
     let (pause, tries) = RETRY;
     let (mut answers, mut spans) = (Vec::new(), Vec::new());

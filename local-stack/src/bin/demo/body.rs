@@ -35,7 +35,7 @@ impl Function {
         self == Self::Payouts
     }
 
-    /// What the function makes of a body, if it accepts it.
+    /// Returns the body as the function reads it, if it accepts it.
     pub(crate) fn read(self, body: &str) -> Option<Body> {
         match self {
             Self::Orders => read::<Order>(body),
@@ -53,9 +53,9 @@ fn read<T: DeserializeOwned + Into<Body>>(body: &str) -> Option<Body> {
 pub(crate) struct Body {
     /// The id of the order or the payout.
     pub(crate) key: String,
-    /// What else distinguishes it: the party, the amount and the currency.
+    /// The other fields that distinguish it: the party, the amount and the currency.
     rest: (String, u64, String),
-    /// The trouble it asks for.
+    /// The failure that it requests.
     pub(crate) simulate: Option<Simulation>,
 }
 
@@ -93,11 +93,11 @@ impl From<Payout> for Body {
     }
 }
 
-/// The trouble that a body asks the handler for.
+/// The failure that a body requests from the handler.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Simulation {
-    /// What happens instead of the effect.
+    /// The outcome instead of the effect.
     pub(crate) outcome: Option<Trouble>,
     /// The last receive it happens on; absent means that it always happens.
     pub(crate) until_receive: Option<u32>,

@@ -1,4 +1,4 @@
-//! A request to `charges`, and how it has to be answered, told from the event alone.
+//! A request to `charges`, and its expected response, determined from the event alone.
 
 use std::collections::HashMap;
 
@@ -13,15 +13,15 @@ use crate::body::Simulation;
 pub(crate) struct Request {
     /// The file's name.
     pub(crate) file: String,
-    /// The event as it is in the file.
+    /// The event in the file.
     pub(crate) event: Value,
-    /// What was read from it.
+    /// The fields that were read from it.
     pub(crate) charge: Charge,
-    /// How it has to be answered.
+    /// The expected response.
     pub(crate) expected: Expected,
 }
 
-/// The parts of the event that decide how it is answered.
+/// The parts of the event that decide the response.
 #[derive(Debug)]
 pub(crate) struct Charge {
     /// The payload format: `REST v1` or `HTTP v2`.
@@ -29,12 +29,12 @@ pub(crate) struct Charge {
     method: String,
     /// The `Idempotency-Key`, without quotes.
     pub(crate) key: Option<String>,
-    /// Who is to be charged. Each charge has a customer of its own: the ledger has no plain key.
+    /// The customer to charge. Each charge has a separate customer, because the ledger has no plain key.
     pub(crate) customer: Option<String>,
     body: String,
 }
 
-/// What a request is, and so how it has to be answered.
+/// The kind of a request, which determines the expected response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// A charge: 201 once, and the same 201 replayed for every repetition.
@@ -55,7 +55,7 @@ impl Expected {
         self == Self::Charged
     }
 
-    /// The statuses it may be answered with.
+    /// The allowed statuses of the response.
     pub(crate) fn statuses(self) -> &'static [u16] {
         match self {
             Self::Charged => &[201],
@@ -65,7 +65,7 @@ impl Expected {
         }
     }
 
-    /// What the request stands for, in a few words.
+    /// Describes the request in a few words.
     pub(crate) fn what(self) -> &'static str {
         match self {
             Self::Charged => "new charge",
@@ -112,7 +112,7 @@ impl Charge {
         })
     }
 
-    /// How the request has to be answered. `charged` holds the first valid body of each key.
+    /// Returns the expected response. `charged` holds the first valid body of each key.
     pub(crate) fn expect(&self, charged: &mut HashMap<String, Value>) -> Expected {
         if self.method != "POST" {
             return Expected::Read;
@@ -137,7 +137,7 @@ impl Charge {
 }
 
 /// A header of a request event or of a response payload, whose names differ in case, and which may
-/// stand among the headers with one value or among those with several.
+/// be among the headers with one value or with several.
 pub(crate) fn header<'a>(message: &'a Value, name: &str) -> Option<&'a str> {
     let find = |headers: &str| {
         let headers = message.get(headers)?.as_object()?;

@@ -32,7 +32,7 @@ pub(crate) const CHARGES: &str = "charges";
 const CONCURRENCY: usize = 4;
 /// How long the emulator may take to listen.
 const START: Duration = Duration::from_secs(30);
-/// How long any later answer may take.
+/// How long any later response may take.
 const FUNCTION_TIMEOUT: Duration = Duration::from_secs(20);
 /// The functions, as Cargo has built them beside this program.
 pub(crate) fn binaries() -> Result<PathBuf> {
@@ -47,7 +47,7 @@ pub(crate) fn binaries() -> Result<PathBuf> {
     Ok(directory.to_owned())
 }
 
-/// What the functions are to work with.
+/// The environment of the functions.
 pub(crate) struct Environment<'a> {
     /// Names the log file.
     pub(crate) name: &'a str,
@@ -68,13 +68,13 @@ pub(crate) struct Environment<'a> {
 pub(crate) struct Emulator {
     address: SocketAddr,
     logs: Arc<LogBook>,
-    // Dropped first: an instance without the Runtime API fails, and says so.
+    // Dropped first: an instance without the Runtime API fails, and reports it.
     instances: Vec<ProcessTree>,
     apis: ProcessTree,
 }
 
 impl Emulator {
-    /// Starts the Lambda APIs and the instances of each function, and waits until they answer.
+    /// Starts the Lambda APIs and the instances of each function, and waits until they respond.
     pub(crate) async fn start(project: &Project, environment: &Environment<'_>) -> Result<Self> {
         let directory = project.output();
         fs::create_dir_all(&directory)?;
@@ -109,13 +109,13 @@ impl Emulator {
         anyhow!("{error:#}\nThe last output of the functions:\n{}", self.logs.tail())
     }
 
-    /// What the functions log.
+    /// Returns the logs of the functions.
     pub(crate) fn logs(&self) -> &LogBook {
         &self.logs
     }
 
-    /// Starts every instance, and waits until each function answers. The other instances are as good as ready then, so that events
-    /// overlap; what is checked does not depend on it.
+    /// Starts every instance, and waits until each function responds. The other instances are then almost ready, so
+    /// that events overlap. The checks do not depend on it.
     async fn warm_up(&mut self, environment: &Environment<'_>) -> Result<()> {
         let until = Instant::now() + START;
         while TcpStream::connect(self.address).await.is_err() {
@@ -197,7 +197,7 @@ impl Environment<'_> {
     }
 }
 
-/// A request that has no effect: it asks for a charge that does not exist.
+/// A request without an effect: it reads a charge that does not exist.
 fn no_charge() -> Value {
     let path = "/charges/none";
     json!({

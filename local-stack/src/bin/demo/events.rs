@@ -128,14 +128,14 @@ impl Events {
 }
 
 impl Events {
-    /// The first message that asks for an effect, with its number.
+    /// Returns the first message that requests an effect, with its number.
     pub(crate) fn first_message(&self, effect: &Effect) -> Option<(usize, &Message)> {
         let batches = self.batches.iter().filter(|batch| batch.function.operation() == effect.operation);
         let mut messages = batches.flat_map(|batch| (1..).zip(&batch.messages));
         messages.find(|(_, message)| message.key.as_deref() == Some(&effect.key))
     }
 
-    /// Names an effect after the first message or request that asks for it.
+    /// Names an effect after the first message or request for it.
     pub(crate) fn name(&self, effect: &Effect) -> String {
         if let Some((number, message)) = self.first_message(effect) {
             let to = message.group.as_ref().map(|group| format!(", to {group}")).unwrap_or_default();

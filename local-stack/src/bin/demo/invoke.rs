@@ -40,8 +40,8 @@ pub(crate) struct Timed {
     pub(crate) span: Span,
 }
 
-/// Invokes `function` with `event` and waits for its answer. None in time counts as a timeout: an
-/// instance that dies leaves its invocation without an answer for ever.
+/// Invokes `function` with `event` and waits for its response. None in time counts as a timeout: an
+/// instance that dies never sends a response to its invocation.
 pub(crate) async fn invoke(emulator: SocketAddr, function: &str, event: &Value, at_most: Duration) -> Result<Timed> {
     let sent = Instant::now();
     let invocation = match timeout(at_most, post(emulator, function, event)).await {

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::Client;
 
 use crate::events::Effect;
 
-/// What happened, in order.
+/// The effects, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// The effect of each row.
@@ -29,7 +29,7 @@ impl Ledger {
             };
             let at: u64 = text("at")?.parse().with_context(|| format!("a ledger row's time: {row:?}"))?;
             let operation = text("operation")?;
-            // The key of a charge is the hash of its claim's, and without protection there is none.
+            // The key of a charge is the hash of its claim's key, which does not exist without protection.
             let key = text(if operation == "charge" { "party_id" } else { "key" })?;
             effects.push((at, Effect::new(operation, key)));
         }

@@ -1,4 +1,4 @@
-//! What the functions log, one JSON object a line, and `cargo lambda watch`.
+//! The logs of the functions, one JSON object a line, and `cargo lambda watch`.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,7 +19,7 @@ use tokio::{
 /// How many of the last lines are kept for an error message.
 const TAIL: usize = 40;
 
-/// What a function logged about one delivery of one message.
+/// A function's log of one delivery of one message.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Logged {
     /// The outcome's name, such as `executed`.
@@ -110,7 +110,7 @@ impl LogBook {
         }))
     }
 
-    /// Reads `output` on a thread of its own, until its last writer has gone.
+    /// Reads `output` on a separate thread, until its last writer has gone.
     pub(crate) fn follow(self: &Arc<Self>, output: impl Read + Send + 'static) {
         let book = Arc::clone(self);
         thread::spawn(move || {
@@ -139,7 +139,7 @@ impl LogBook {
         self.grown.notify_waiters();
     }
 
-    /// What was logged about the delivery, or `None` if that does not appear in time: the answer
+    /// Returns the log of the delivery, or `None` if it does not appear in time, because the response
     /// to an invocation may overtake the log.
     pub(crate) async fn delivery(&self, message_id: &str, receive: u32, until: Instant) -> Option<Logged> {
         let delivery = (message_id.to_owned(), receive);
@@ -186,7 +186,7 @@ impl Activity {
         self.runs.iter().all(|run| run.ended.is_some())
     }
 
-    /// Notes what a line says of a run or a claim, if it says anything.
+    /// Notes the contents of a line about a run or a claim, if any.
     fn add(&mut self, line: &str, now: time::Instant) {
         let Ok(line) = serde_json::from_str::<Value>(line) else {
             return;

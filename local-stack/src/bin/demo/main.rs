@@ -93,7 +93,7 @@ async fn demo() -> Result<bool> {
     Ok(passed)
 }
 
-/// Says what is being done, and how long it took.
+/// Prints the current step, and its duration.
 async fn step<T>(what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
     print!("{what} … ");
     stdout().flush()?;
@@ -110,7 +110,7 @@ fn seconds(elapsed: Duration) -> String {
     format!("{:.1} s", elapsed.as_secs_f64())
 }
 
-/// Waits for a signal to stop and gives the exit code that tells of it.
+/// Waits for a signal to stop and returns the exit code that indicates it.
 async fn interrupted() -> ExitCode {
     let received = |kind: SignalKind| async move {
         match signal(kind) {

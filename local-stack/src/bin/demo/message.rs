@@ -1,4 +1,4 @@
-//! A message of a queue, and the outcome that it must have, told from its record and those before it alone.
+//! A message of a queue, and its expected outcome, determined from its record and the records before it alone.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::body::{Body, Function, Simulation, Trouble};
 /// The queues' `maxReceiveCount`: a message received that often and not deleted is dead-lettered.
 pub(crate) const MAX_RECEIVES: u32 = 5;
 
-/// Where a message ends.
+/// The end of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Deleted by SQS after it was handled.
@@ -24,15 +24,15 @@ pub(crate) enum Fate {
 pub(crate) struct Message {
     /// Its `messageId`.
     pub(crate) id: String,
-    /// The record as it is in the file.
+    /// The record in the file.
     pub(crate) record: Value,
-    /// What it stands for, in a few words.
+    /// Its description in a few words.
     pub(crate) what: String,
     /// The id of the order or the payout, if the body is one.
     pub(crate) key: Option<String>,
     /// Its message group, if the queue is FIFO.
     pub(crate) group: Option<String>,
-    /// Where it has to end.
+    /// Its expected end.
     pub(crate) expected: Fate,
     /// Whether an earlier message has the same key.
     pub(crate) follows: bool,
@@ -75,7 +75,7 @@ impl Message {
 }
 
 impl Earlier {
-    /// What a message with this body stands for, and where it has to end if none before it is in its way.
+    /// Returns the description of a message with this body, and its expected end if no message before it is in its way.
     fn judge(&self, operation: &str, body: Option<&Body>) -> (String, Fate) {
         let Some(body) = body else {
             let article = if operation.starts_with('o') { "an" } else { "a" };

@@ -27,7 +27,7 @@ pub(crate) struct Report {
     pub(crate) order: Vec<Line<String>>,
 }
 
-/// A line of a table: what was expected, what happened, and what happens without protection.
+/// A line of a table: the expected value, the value with protection, and the value without.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line<T> {
     /// Name of the effect or the seller.
@@ -45,7 +45,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// Those of the file system.
+    /// The errors of the file system.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         fs::write(path, page(&serde_json::to_string(self)?))
     }

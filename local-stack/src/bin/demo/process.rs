@@ -16,8 +16,8 @@ const GRACE: Duration = Duration::from_secs(3);
 /// How often a process is asked whether it has ended.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A process in a group of its own. Dropping it stops it and its descendants, also those that have
-/// moved into groups of their own.
+/// A process in a separate group. Dropping it stops it and its descendants, including any that have
+/// moved into other groups.
 #[derive(Debug)]
 pub(crate) struct ProcessTree {
     child: Child,
@@ -58,7 +58,7 @@ impl Drop for ProcessTree {
         let leader = Pid::from_child(&self.child);
         let descendants = descendants(leader);
         if !self.has_ended() {
-            // Errors mean that nobody is left to be told.
+            // Errors mean that no process is left to signal.
             let _ = kill_process_group(leader, Signal::TERM);
             if !self.wait(GRACE) {
                 let _ = kill_process_group(leader, Signal::KILL);
@@ -71,7 +71,7 @@ impl Drop for ProcessTree {
     }
 }
 
-/// A process as `/proc` shows it. The start time tells it from a later one with the same id.
+/// A process in `/proc`. The start time distinguishes it from a later one with the same id.
 #[derive(Debug, PartialEq, Eq)]
 struct Process {
     pid: Pid,
@@ -85,7 +85,7 @@ impl Process {
     }
 }
 
-/// All descendants of `ancestor`, nearest first. Empty where there is no `/proc`.
+/// Returns all descendants of `ancestor`, nearest first. Empty if the system has no `/proc`.
 fn descendants(ancestor: Pid) -> Vec<Process> {
     let mut others: Vec<Process> = fs::read_dir("/proc")
         .into_iter()
@@ -104,7 +104,7 @@ fn descendants(ancestor: Pid) -> Vec<Process> {
     found
 }
 
-/// Reads `/proc/PID/stat`: the command's name stands in parentheses and may hold anything, the
+/// Reads `/proc/PID/stat`: the command's name is in parentheses and may contain anything, the
 /// other fields follow it.
 fn read(pid: Pid) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_grandchild_in_a_group_of_its_own_is_stopped_too() {
-        // `set -m` gives the background job a process group of its own; it ignores SIGTERM.
+        // `set -m` gives the background job a separate process group. It ignores SIGTERM.
         let mut tree = ProcessTree::spawn(
             Command::new("bash")
                 .args(["-c", "set -m; (trap '' TERM; while :; do sleep 1; done) & echo $!; wait"])

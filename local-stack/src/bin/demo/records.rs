@@ -128,7 +128,7 @@ impl Records {
         })
     }
 
-    /// Tells the functions where they are.
+    /// Configures the functions to use them.
     pub(crate) fn apply(&self, command: &mut Command) {
         command.env(STORE, self.kind().name());
         match self {

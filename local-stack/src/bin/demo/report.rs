@@ -17,8 +17,8 @@ use crate::{
 /// The longest key that is shown in full, and how much is shown of a longer one, such as a UUID.
 const KEY_WIDTH: (usize, usize) = (16, 8);
 
-/// Prints the results, the answer first; the deliveries only if `details` are wanted. Returns whether everything was as expected,
-/// and the data of the page.
+/// Prints the results, the summary first, and the deliveries only if `details` are wanted. Returns whether everything
+/// was as expected, and the data of the page.
 pub(crate) fn print(events: &Events, store: Kind, protected: &Run, unprotected: &Run, details: bool) -> (bool, Report) {
     let mut counts = verdict::counts(&events.effects(), protected, unprotected);
     counts.sort_by_key(|Count { effect, .. }| {
@@ -127,7 +127,7 @@ fn batch_table(batch: &Batch, queue: &Queue) {
     print_table(&table);
 }
 
-/// Successive deliveries that were answered alike.
+/// Successive deliveries with the same response.
 fn groups(queued: &Queued) -> Vec<Vec<&Delivery>> {
     let alike = |a: &Delivery, b: &Delivery| (a.late, so(a), said(a)) == (b.late, so(b), said(b));
     let mut groups: Vec<Vec<&Delivery>> = Vec::new();

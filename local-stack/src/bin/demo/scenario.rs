@@ -25,7 +25,7 @@ use crate::{
 /// The lease of a claim. It is short, so that a panic's claim lapses within the demo.
 const LEASE: Duration = Duration::from_secs(2);
 /// The visibility timeout: longer than the lease and the library's margin for clocks (1 s), so
-/// that a message of a lapsed claim does not come back in vain.
+/// that a message of a lapsed claim does not come back too early.
 const VISIBILITY: Duration = Duration::from_millis(3500);
 /// How long to wait for the first copy of a batch to claim something, before the second is sent.
 const FIRST_CLAIM: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ const HEAD_START: Duration = Duration::from_millis(20);
 /// The visibility timeout of the first receive of a FIFO queue: a group is delivered a second time only when it has ended.
 /// It is too short for the batch, so that the two deliveries overlap; the template's outlasts every invocation.
 const VISIBILITY_TOO_SHORT: Duration = Duration::from_millis(250);
-/// How long the log of a delivery may lag behind the answer.
+/// The maximum lag of a delivery's log behind the response.
 const LOG_LAG: Duration = Duration::from_secs(2);
 
 /// Whether the functions run with or without the library's protection.
@@ -46,18 +46,18 @@ pub(crate) enum Mode {
     Unprotected,
 }
 
-/// What happened in a run.
+/// The results of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     /// The queues, one for each batch, in the same order.
     pub(crate) queues: Vec<Queue>,
-    /// The answers, one for each request, in the same order.
+    /// The responses, one for each request, in the same order.
     pub(crate) exchanges: Vec<Exchange>,
-    /// What happened.
+    /// The effects.
     pub(crate) ledger: Ledger,
     /// Runs and claims, as the functions logged them.
     pub(crate) activity: Activity,
-    /// One moment on the clock of the deliveries and on that of the ledger.
+    /// One moment on the clocks of the deliveries and of the ledger.
     pub(crate) clock: (Time, SystemTime),
 }
 
@@ -117,7 +117,7 @@ impl Stage {
         Ok((queues, try_join_all(requests).await?))
     }
 
-    /// Delivers a batch twice at once, then what SQS would redeliver, then what it has deleted.
+    /// Delivers a batch twice at once, then the messages that SQS would redeliver, then the deleted ones.
     async fn deliver(&self, batch: &Batch) -> Result<Queue> {
         let function = batch.function.name();
         let mut queue = Queue::new(&batch.messages, batch.function.is_fifo());
@@ -155,7 +155,7 @@ impl Stage {
     }
 
     /// Waits until the first copy of a batch has begun to claim. The second then overlaps it, and
-    /// what fails on the first receive fails in the copy that is received first.
+    /// failures on the first receive occur in the copy that is received first.
     async fn wait_for_a_claim(&self, before: i64) -> Result<()> {
         if self.mode == Mode::Unprotected {
             sleep(HEAD_START).await;
@@ -168,7 +168,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits for the visibility timeout and receives what has become visible, if anything will.
+    /// Waits for the visibility timeout and receives the messages that have become visible, if any.
     async fn receive_visible(&self, queue: &mut Queue) -> Option<Received> {
         if queue.is_done() {
             return None;
@@ -177,7 +177,7 @@ impl Stage {
         queue.receive()
     }
 
-    /// Notes the answer to a delivery, with what the function logged about each record.
+    /// Notes the response to a delivery, with the function's log of each record.
     /// Unprotected functions need not log: there the effects alone count.
     async fn settle(&self, queue: &mut Queue, received: Received, answer: &Timed) {
         let until = match (self.mode, &answer.invocation) {

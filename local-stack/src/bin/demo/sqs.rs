@@ -36,7 +36,7 @@ pub(crate) struct Delivery {
     pub(crate) receive: u32,
     /// Whether SQS had deleted the message before.
     pub(crate) late: bool,
-    /// What the function logged about it.
+    /// The function's log of it.
     pub(crate) logged: Option<Logged>,
     /// Whether Lambda has SQS delete the message: it was not reported as failed.
     pub(crate) acknowledged: bool,
@@ -70,9 +70,9 @@ impl Queue {
         Self { messages: messages.iter().map(queued).collect(), is_fifo }
     }
 
-    /// Receives every message that is neither deleted nor used up, in order; `None` if there is none. A standard queue
-    /// may do that at any time. A FIFO queue does it when the visibility timeout of the last receive has ended: until
-    /// then it delivers nothing of a group, and from then on it deletes nothing by that receive's handles.
+    /// Receives every message that is neither deleted nor used up, in order. Returns `None` if no message is left. A
+    /// standard queue may do that at any time. A FIFO queue does it when the visibility timeout of the last receive has
+    /// ended: until then it delivers nothing of a group, and from then on it deletes nothing by that receive's handles.
     pub(crate) fn receive(&mut self) -> Option<Received> {
         self.receive_where(false, Queued::comes_back)
     }
@@ -100,8 +100,8 @@ impl Queue {
         (!records.is_empty()).then_some(received)
     }
 
-    /// Notes the answer to a delivery. A message is deleted as soon as one delivery of it succeeds; in a FIFO queue,
-    /// if it has not been received again by then.
+    /// Notes the response to a delivery. A message is deleted as soon as one delivery of it succeeds; in a FIFO queue,
+    /// if it has not been received again before.
     pub(crate) fn settle(&mut self, received: Received, answer: &Timed, logged: Vec<Option<Logged>>) {
         let ids = received.records.iter().map(|(place, _)| self.messages[*place].message.id.as_str());
         let reported = reported(&answer.invocation, &ids.collect());
@@ -125,7 +125,7 @@ impl Queue {
 }
 
 impl Queued {
-    /// Where the message has ended, once nothing is received any more.
+    /// Returns the end of the message, once nothing is received any more.
     pub(crate) fn fate(&self) -> Fate {
         if self.deleted { Fate::Deleted } else { Fate::DeadLettered }
     }
@@ -134,7 +134,7 @@ impl Queued {
         !self.deleted && self.receives < MAX_RECEIVES
     }
 
-    /// The record as SQS hands it out this time: counted, with a receipt handle of its own.
+    /// Returns the record of this receive, with its count and a new receipt handle.
     fn record(&self) -> Value {
         let mut record = self.message.record.clone();
         record["attributes"]["ApproximateReceiveCount"] = json!(self.receives.to_string());

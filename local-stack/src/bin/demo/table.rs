@@ -1,4 +1,4 @@
-//! Aligned columns, and colours where a person is looking.
+//! Aligned columns, with colours on a terminal.
 
 use std::{
     env,
@@ -12,7 +12,7 @@ pub(crate) struct Cell {
     colour: Option<Colour>,
 }
 
-/// What a colour means.
+/// The meaning of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Colour {
     /// As it has to be.

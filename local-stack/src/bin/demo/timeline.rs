@@ -474,7 +474,7 @@ mod tests {
             ledger.times.push(1_000_000 + from + 5);
         }
         let clock = (start, SystemTime::UNIX_EPOCH + Duration::from_millis(1_000_000));
-        // The clock is read at the end, and times before it are reckoned back.
+        // The clock is read at the end, and earlier times are computed from it.
         let clock = (clock.0 + Duration::from_secs(1), clock.1 + Duration::from_secs(1));
         Run { queues: vec![queue], exchanges: Vec::new(), ledger, activity, clock }
     }

@@ -1,4 +1,4 @@
-//! Whether what happened is what had to happen.
+//! Compares the results with the expected results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::{
     sqs::{Delivery, Queued},
 };
 
-/// What is wrong with the way a message was handled; empty if nothing is.
+/// Returns the errors in the handling of a message, if any.
 pub(crate) fn message(queued: &Queued) -> Vec<String> {
     let mut wrong = Vec::new();
     match (queued.message.expected, queued.fate()) {
@@ -57,7 +57,7 @@ fn delivery_fault(queued: &Queued, delivery: &Delivery) -> Option<String> {
     None
 }
 
-/// What is wrong with the answers to a request; empty if nothing is.
+/// Returns the errors in the responses to a request, if any.
 pub(crate) fn request(request: &Request, exchange: &Exchange) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut executed = 0;
@@ -139,11 +139,11 @@ pub(crate) fn counts(expected: &BTreeMap<Effect, usize>, protected: &Run, unprot
 pub(crate) struct Sequence {
     /// The group.
     pub(crate) group: String,
-    /// What has to happen, in the order of the queue.
+    /// The expected effects, in the order of the queue.
     pub(crate) expected: Vec<usize>,
-    /// What happened with protection, in the order of the ledger.
+    /// The effects with protection, in the order of the ledger.
     pub(crate) protected: Vec<usize>,
-    /// What happened without.
+    /// The effects without protection.
     pub(crate) unprotected: Vec<usize>,
 }
 
@@ -195,8 +195,8 @@ mod tests {
         sqs::Queue,
     };
 
-    /// A queue whose only message was answered like this, receive by receive; after the first
-    /// answer that does not report it, it is delivered late.
+    /// A queue whose only message got these responses, receive by receive. After the first
+    /// response that does not report it, it is delivered late.
     fn queue(body: &str, answers: &[(&str, bool)]) -> Queue {
         let record = json!({ "messageId": "m", "body": body });
         let message = Message::parse(&record, Function::Orders, &mut Earlier::default()).unwrap();
