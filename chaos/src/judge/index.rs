@@ -30,6 +30,8 @@ pub(super) struct Run {
     pub(super) ended: Option<(End, Moment)>,
     /// The time at which its own caller got its outcome.
     pub(super) answered: Option<Moment>,
+    /// Whether its effect is a row in a transaction.
+    pub(super) is_transaction: bool,
 }
 
 /// A request and its response.
@@ -86,6 +88,8 @@ pub struct Index {
     /// By key: the first time at which a response showed its recorded outcome.
     pub(super) shown: HashMap<KeyId, Moment>,
     pub(super) end: Ms,
+    /// By key: whether its effect is a row in a transaction.
+    transactions: Vec<bool>,
 }
 
 /// A request is sent after its handler has reported its end, and the two are recorded by different tasks.
@@ -113,6 +117,7 @@ impl Index {
             messages_of: HashMap::new(),
             shown: HashMap::new(),
             end: history.events.last().map_or(0, |event| event.at),
+            transactions: history.keys.iter().map(|key| key.is_transaction).collect(),
         };
         for (place, event) in history.events.iter().enumerate() {
             index.add(Moment { place, at: event.at }, event.fact);
@@ -178,6 +183,7 @@ impl Index {
                     rows: 0,
                     ended: None,
                     answered: None,
+                    is_transaction: self.transactions[key as usize],
                 });
                 self.runs_of.entry(key).or_default().push(run);
             }
@@ -276,7 +282,10 @@ impl Index {
                     return true;
                 }
                 let is_long = run.invocation.is_none() && end.at >= run.claimed + self.terms.long_run;
-                let from = if is_long { run.began.at } else { end.at.saturating_sub(BEFORE_END) };
+                // Statements of a transaction are requests to the store. If one that the handler does not wait for is
+                // struck, such as the end of a prepared statement, the connection is lost before the handler returns.
+                let from =
+                    if is_long || run.is_transaction { run.began.at } else { end.at.saturating_sub(BEFORE_END) };
                 match run.answered.filter(|answered| answered.at <= until) {
                     Some(answered) => self.is_store_in_trouble(run.worker, from, answered.at),
                     None => {

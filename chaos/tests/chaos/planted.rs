@@ -267,6 +267,21 @@ fn a_transaction_commits_one_row() {
 }
 
 #[test]
+fn a_transaction_runs_again_only_if_it_was_not_committed() {
+    let transaction = Key { is_transaction: true, ..key(Entry::Queue, Policy::Rerun) };
+    let struck = |of: Key| {
+        let story = Story::of(of).at(0, Fact::Sent { message: 0, key: 0 }).invoked(0, 0);
+        // The handler does not wait for the end of its statement, and returns on a lost connection.
+        let struck = story.began(10, 0, 0, false).effect(20, 0).at(30, Fact::Struck { worker: 0, is_silent: false });
+        let again = struck.ended(80, 0, End::Returned).reported(120, 0).invoked(800, 1);
+        again.began(810, 1, 1, false).effect(820, 1).ended(830, 1, End::Returned).acknowledged(860, 1)
+    };
+    struck(transaction).at(5_000, Fact::Row { run: 1 }).keeps();
+    struck(transaction).at(5_000, Fact::Row { run: 0 }).breaks("a decided key does not run");
+    struck(key(Entry::Queue, Policy::Rerun)).breaks("a decided key does not run");
+}
+
+#[test]
 fn a_message_is_dead_lettered_only_for_a_reason() {
     let dead = |story: Story| story.at(9_000, Fact::DeadLettered { message: 0 });
     let delivered = |policy| Story::queue(policy).invoked(0, 0).reported(50, 0);
