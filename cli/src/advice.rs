@@ -88,7 +88,7 @@ pub(crate) fn of(state: State, record: &Record, hash: KeyHash) -> Vec<Advice> {
 const INDENT: usize = 15;
 const ADVICE_INDENT: usize = INDENT + 4;
 
-/// Returns the rows of a page for these actions, or what to do if there are none.
+/// Returns the rows of a page for these actions, or advice if no action is possible.
 pub(crate) fn rows(advice: &[Advice], otherwise: &str) -> String {
     let mut rows = String::new();
     if advice.is_empty() {

@@ -14,7 +14,7 @@ const COMPRESSION_LEVEL: u8 = 6;
 /// The maximum size of a decompressed result, in bytes.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// Returns the JSON text of a stored result, or the reason that there is none.
+/// Returns the JSON text of a stored result, or the reason that it has none.
 ///
 /// # Errors
 ///

@@ -236,7 +236,7 @@ impl StdError for FromAnyhow {
 /// The outermost mark counts.
 pub trait Classify<T, E>: Sized {
     /// Marks the error as transient, so that a retry may succeed. This is the default for a handler's error. Mark it
-    /// where the default is permanent, as in a decoder, or to override an inner mark.
+    /// if the default is permanent, as in a decoder, or to override an inner mark.
     ///
     /// # Errors
     ///

@@ -206,7 +206,8 @@ pub enum Amendment {
     },
     /// Allows the next claim to take over a lapsed INPROGRESS record, under every policy including
     /// [`AfterUnknown::Refuse`](crate::AfterUnknown::Refuse). That grant reports that it [took
-    /// over](super::Grant::took_over). The holder may still settle until then. An ordered operation remains in doubt.
+    /// over](super::Grant::took_over). The holder may still settle before that grant. An ordered operation remains in
+    /// doubt.
     Release,
     /// Removes the result and the label of a COMPLETED or FAILED record. The operation remains decided, and a replay
     /// has no result.

@@ -109,7 +109,7 @@ impl<'a> Examiner<'a> {
         self.selectors.is_empty() || self.selectors.contains(&Selector::MessageId)
     }
 
-    /// Returns the plain key of a message, and its hash or why there is none.
+    /// Returns the plain key of a message, and its hash or the reason that it has none.
     async fn key(&self, message: &Message) -> Result<(Option<String>, Result<KeyHash, String>)> {
         if self.selectors.is_empty() {
             let hash = message.hash().ok_or_else(|| "the key is not known: give --selector".to_owned());

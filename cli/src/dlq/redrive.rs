@@ -138,7 +138,7 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
     Ok(mover.made.ending())
 }
 
-/// Shows the plan, and asks. Returns the end of the command unless the answer is yes.
+/// Shows the plan, and asks for confirmation. Returns the end of the command unless the answer is yes.
 async fn confirm(plan: &Plan, rules: &Rules<'_>, target: &Target) -> Result<Option<Ending>> {
     let (how, is_fifo) = (&rules.redrive.how, target.queue.is_fifo());
     if plan.is_interrupted {

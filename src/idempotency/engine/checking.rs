@@ -71,7 +71,7 @@ impl Engine {
         heartbeat.check()
     }
 
-    /// Refuses a policy that needs a probe if there is none, and a probe that no policy uses.
+    /// Refuses a policy whose probe is missing, and a probe that no policy uses.
     fn check_probe(&self, probe: ProbeNeed) -> Result<(), Error> {
         match (self.settings.after_unknown, probe) {
             (AfterUnknown::Probe, ProbeNeed::Missing(method)) => {

@@ -256,7 +256,7 @@ impl Engine {
             fingerprint: self.compared(candidate),
             skew_margin: self.settings.skew_margin,
             takeover: self.settings.after_unknown.takeover(),
-            // As it was read.
+            // The same as in the read.
             result_data: ResultData::Include,
         };
         Ok(match rules::judge_for(&record, &claimant, self.clock.now())? {

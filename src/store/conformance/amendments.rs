@@ -73,7 +73,7 @@ pub(super) fn request(key: KeyHash, record: &Record, amendment: Amendment) -> Am
     AmendRequest { skew_margin: MARGIN, ..AmendRequest::new(key, record, amendment) }
 }
 
-/// An amendment changes only the record that was read, and not if it has changed since then.
+/// An amendment changes only the record that was read, and not if it has changed since.
 // Tests O1, O2.
 pub async fn an_amendment_changes_only_the_record_that_was_read(subject: &Subject) {
     const RULE: &str = "O1: a record that is not as it was read stays as it is";

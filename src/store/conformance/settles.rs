@@ -43,7 +43,7 @@ pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
     }
 }
 
-/// Results are omitted if they are not requested, and only then.
+/// Results are omitted if and only if they are not requested.
 pub async fn results_are_left_out_where_they_are_not_asked_for(subject: &Subject) {
     for settlement in [complete("[1]"), fail("{}")] {
         let claim = new_claim();

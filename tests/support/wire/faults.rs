@@ -52,7 +52,7 @@ impl<'a> Fault<'a> {
         self.queue(Action::Respond(answer.into()));
     }
 
-    /// Applies the request as rewritten by `request`, and sends the server's response as rewritten by `answer`.
+    /// Applies the request as rewritten by `request`, and sends the server's response rewritten by `answer`.
     pub fn rewrite(
         self,
         request: impl Fn(&Bytes) -> Bytes + Send + Sync + 'static,

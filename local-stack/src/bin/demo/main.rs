@@ -1,11 +1,11 @@
 //! `demo` — duplicate, failing and poisonous deliveries through the real functions.
 //!
-//! It plays the part of SQS and of API Gateway's clients against the functions `orders`, `payouts` and `charges`. These run
-//! behind the Lambda APIs of `cargo lambda watch`, and keep their claims in a DynamoDB inside this process or in the store that
-//! `STORE` names. Then it does the same with the protection switched off. It exits with 0 if every effect happened as often as
-//! expected, every seller was paid in order, every message ended where it should, and the unprotected run shows double effects;
-//! with 1 otherwise, and with 128 + the signal's number after SIGHUP, SIGINT or SIGTERM. `DETAILS=1` prints each delivery, and
-//! `target/demo/report.html` shows it on a timeline.
+//! It plays the part of SQS and of API Gateway's clients against the functions `orders`, `payouts` and `charges`. These
+//! run behind the Lambda APIs of `cargo lambda watch`, and keep their claims in a DynamoDB inside this process or in
+//! the store that `STORE` names. Then it does the same with the protection switched off. It exits with 0 if every
+//! effect happened as often as expected, every seller was paid in order, every message was deleted or dead-lettered as
+//! expected, and the unprotected run shows double effects; with 1 otherwise, and with 128 + the signal's number after
+//! SIGHUP, SIGINT or SIGTERM. `DETAILS=1` prints each delivery, and `target/demo/report.html` shows it on a timeline.
 //!
 //! Nothing listens beyond 127.0.0.1, and everything that was started is stopped, however it ends.
 

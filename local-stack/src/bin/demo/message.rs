@@ -43,7 +43,7 @@ pub(crate) struct Message {
 pub(crate) struct Earlier {
     /// The first body under each key, and the fate of its message.
     bodies: HashMap<String, (Body, Fate)>,
-    /// The groups that a message holds up for as long as it is delivered.
+    /// The groups that a message blocks while it is being delivered.
     held_up: HashSet<String>,
 }
 
