@@ -97,7 +97,7 @@
 //! | <a id="not_recorded"></a>`not_recorded` | 503 | yes | the request is [in order](IdempotencyKeyLayer::ordered_by), and its success could not be recorded |
 //! | <a id="probe_failed"></a>`probe_failed` | 503 | yes | the [probe](IdempotencyKeyLayer::probe) failed; nothing ran |
 //! | <a id="replay_unchecked"></a>`replay_unchecked` | 503 | yes | [`before_replay`](IdempotencyKeyLayer::before_replay) panicked or timed out |
-//! | <a id="out_of_time"></a>`out_of_time` | 504 | yes | the handler was cancelled at the handler deadline; its effect is unknown |
+//! | <a id="out_of_time"></a>`out_of_time` | 504 | yes | the handler was cancelled at its deadline; its effect is unknown |
 //!
 //! # Comparison of requests
 //!

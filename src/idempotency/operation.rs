@@ -324,9 +324,9 @@ impl<P> Operation<'_, P> {
     /// Its result is stored as JSON, which does not represent every value: `NaN` and infinities become `null`, and
     /// `Some(None)` and `Some(())` are read back as `None`. A test can check that (`testing::assert_round_trip`).
     ///
-    /// `work` is dropped at the handler deadline, shortly before the deadline. Tasks that it has spawned and blocking
-    /// calls continue and are not protected. Without a known deadline the lease is renewed while `work` runs, for 15
-    /// minutes by default ([`heartbeat`](Self::heartbeat)).
+    /// `work` is dropped at the handler deadline, shortly before the invocation's deadline. Tasks that it has spawned
+    /// and blocking calls continue and are not protected. Without a known deadline the lease is renewed while `work`
+    /// runs, for 15 minutes by default ([`heartbeat`](Self::heartbeat)).
     ///
     /// # Errors
     ///
