@@ -284,8 +284,7 @@ impl Index {
                 let is_long = run.invocation.is_none() && end.at >= run.claimed + self.terms.long_run;
                 // Statements of a transaction are requests to the store. If one that the handler does not wait for is
                 // struck, such as the end of a prepared statement, the connection is lost before the handler returns.
-                let from =
-                    if is_long || run.is_transaction { run.began.at } else { end.at.saturating_sub(BEFORE_END) };
+                let from = if is_long || run.is_transaction { run.began.at } else { end.at.saturating_sub(BEFORE_END) };
                 match run.answered.filter(|answered| answered.at <= until) {
                     Some(answered) => self.is_store_in_trouble(run.worker, from, answered.at),
                     None => {
