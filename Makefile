@@ -137,6 +137,7 @@ lint-rest: require
 	$(PYTHON) -m tools.setup.with_tools iac sam -- python -m tools.checks.iac
 	$(PYTHON) -m tools.checks.package
 	$(PYTHON) -m tools.checks.docs
+	$(PYTHON) -m tools.checks.english
 	$(PYTHON) -m tools.setup.with_tools workflows -- python -m tools.checks.workflows
 	$(PYTHON) -m tools.setup.with_tools openapi -- python -m tools.checks.openapi
 	$(PYTHON) -m tools.tests.plants --check

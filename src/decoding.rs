@@ -59,7 +59,7 @@ pub(crate) fn describe(error: &serde_json::Error, fields: &[&str], subject: &str
             let expected = expected(text).map(|expected| format!("expected {expected}"));
             let details: Vec<String> = field.into_iter().chain(expected).collect();
             let colon = if details.is_empty() { "" } else { ": " };
-            format!("the {subject} is not what the handler takes{colon}{}", details.join(", "))
+            format!("the {subject} does not match the handler's type{colon}{}", details.join(", "))
         }
     };
     out.push_str(&place);
@@ -208,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn the_field_and_what_it_expects_are_named_and_no_value() {
-        let wrong = "the body is not what the handler takes";
+    fn an_error_names_the_field_and_the_expected_type_but_no_value() {
+        let wrong = "the body does not match the handler's type";
         for (json, expected) in [
             (
                 "{\"order_id\":\"secret\"}",
@@ -238,7 +238,7 @@ mod tests {
         let json = "{\"alice@example.com\":300}";
         assert_eq!(
             said::<HashMap<String, u8>>(json),
-            "the body is not what the handler takes: expected u8 at line 1 column 24"
+            "the body does not match the handler's type: expected u8 at line 1 column 24"
         );
     }
 
@@ -254,7 +254,7 @@ mod tests {
             }
         }
 
-        assert_eq!(said::<Own>("\"secret\""), "the body is not what the handler takes");
+        assert_eq!(said::<Own>("\"secret\""), "the body does not match the handler's type");
     }
 
     #[test]

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_number_of_1_to_64_digits_is_an_error_of_the_order() {
+    fn an_invalid_sequence_is_a_permanent_order_error() {
         for digits in ["", "-1", "+1", "1.0", "1e3", " 1", "0x1", "١", &"1".repeat(65)] {
             let error = digits.parse::<Sequence>().unwrap_err();
             assert_eq!((error.kind(), error.status()), (ErrorKind::Order, ErrorStatus::Permanent), "{digits:?}");

@@ -42,16 +42,16 @@ pub(crate) fn of(state: State, record: &Record, hash: KeyHash) -> Vec<Advice> {
                 advice(
                     "settle ID --failed TEXT",
                     "If it must not run: records a permanent failure, which duplicates get.",
-                    "If it took effect, callers are told that it failed.",
+                    "If it took effect, callers see a failure.",
                 ),
                 advice(
                     "release ID",
-                    "If it did not take effect: the next delivery runs, under every policy, and is told that it took over.",
+                    "If it did not take effect: the next delivery runs, under every policy, with `took_over()`.",
                     "If it took effect, it does so again, unless the handler finds out.",
                 ),
                 advice(
                     "forget ID",
-                    "Deletes the record: the next delivery runs, and is not told that an outcome was lost.",
+                    "Deletes the record: the next delivery runs, without `took_over()`.",
                     "As of a release, and the handler has no reason to find out.",
                 ),
             ];

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_says_what_it_concerns() {
+    fn missing_or_conflicting_arguments_are_refused() {
         for accepted in [
             "lambda-once release aa",
             "lambda-once release aa bb --yes",

@@ -136,7 +136,7 @@ fn until(state: State, record: &Record, margin: Duration, now: Timestamp) -> Str
         expires.map_or("The record does not expire.".to_owned(), |at| format!("The record expires at {at}."));
     match state {
         State::Running => format!(
-            "The lease ends at {}; {} ms later, for clocks that differ, the claim has lapsed. A worker that goes on may renew it. \
+            "The lease ends at {}; {} ms later, for clocks that differ, the claim has lapsed. A worker that still runs may renew it. \
              {record_lasts}",
             record.lease_until.map_or(String::new(), |until| relative(until, now)),
             margin.as_millis(),
@@ -144,7 +144,7 @@ fn until(state: State, record: &Record, margin: Duration, now: Timestamp) -> Str
         State::Done | State::Superseded => format!("{record_lasts} A duplicate after that runs again."),
         State::Failed => format!("{record_lasts} A delivery after that runs again."),
         State::Abandoned | State::HandedBack | State::Released => {
-            format!("{record_lasts} A delivery after that runs, and is not told that an outcome was lost.")
+            format!("{record_lasts} A delivery after that runs, without `took_over()`.")
         }
         State::Absent | State::Foreign => record_lasts,
     }
@@ -157,12 +157,12 @@ fn retry(state: State, record: &Record) -> String {
             "It does not run: in progress. A queue reports the message, so that it is redelivered; an HTTP client gets 409."
         }
         State::Abandoned | State::HandedBack => {
-            "The policy of the function decides. `Rerun`: it runs, and is told that it took over. `Refuse`: it does not run: \
+            "The policy of the function decides. `Rerun`: it runs, with `took_over()`. `Refuse`: it does not run: \
              abandoned. A queue reports the message, an HTTP client gets 409 `outcome_unknown`. `Probe`: the function looks the \
              effect up."
         }
         State::Released => {
-            "The next delivery runs, under every policy, and is told that it took over. `Probe` looks the effect up first."
+            "The next delivery runs, under every policy, with `took_over()`. `Probe` looks the effect up first."
         }
         State::Failed => {
             "It does not run, and gets the recorded failure. A queue treats it by its policy for permanent failures."
@@ -171,7 +171,7 @@ fn retry(state: State, record: &Record) -> String {
             "It does not run, and gets the recorded result. A queue acknowledges the message."
         }
         State::Done => {
-            "It does not run, and is told that the operation is done, without a result. A queue acknowledges the message, an \
+            "It does not run. It sees that the operation is done, without a result. A queue acknowledges the message, an \
              HTTP client gets 410 `response_not_stored`."
         }
         State::Superseded => "It does not run: superseded. A queue acknowledges the message.",

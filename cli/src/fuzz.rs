@@ -155,7 +155,7 @@ target!(
 );
 
 target!(
-    /// The file of settings. No error shows what it contains.
+    /// The file of settings. No error shows its contents.
     files_of_settings,
     |bytes| {
         let mut input = Input::new(bytes);

@@ -61,7 +61,7 @@ mod tests {
 
     /// The list of docs/dynamodb.md#permissions.
     #[test]
-    fn a_function_may_do_what_the_documentation_lists() {
+    fn function_permissions_match_the_documentation() {
         let documented =
             ["UpdateItem", "DeleteItem", "GetItem", "PartiQLInsert", "PartiQLSelect", "PartiQLUpdate", "PartiQLDelete"];
         assert_eq!(actions(Role::Function, false), documented);

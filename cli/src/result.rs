@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_result_is_refused() {
+    fn invalid_or_oversized_results_are_refused() {
         assert!(from_text("", 100).is_err());
         assert!(from_text("{} {}", 100).is_err());
         assert!(from_text("\"123456789\"", 10).is_err());

@@ -88,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_stands_until_its_lease_and_the_margin_have_passed() {
+    fn a_claim_is_running_until_its_lease_and_the_margin_have_passed() {
         assert_eq!(of(&claimed(NOW)), State::Running);
         assert_eq!(of(&claimed(NOW.before(MARGIN))), State::Running);
         assert_eq!(of(&claimed(NOW.before(Duration::from_millis(1_001)))), State::Abandoned);
     }
 
     #[test]
-    fn what_has_expired_is_absent() {
+    fn an_expired_record_is_absent() {
         for status in [Status::InProgress, Status::Completed, Status::Failed] {
             let record = Record { expiration: Some(1_000_000), ..Record::new(status) };
             assert_eq!(of(&record), State::Absent, "{status:?}");

@@ -55,7 +55,7 @@ const NOT_MADE: &str = "the charge was not made";
 const MAY_BE_MADE: &str = "the charge may have been made: run again with the same key, ";
 
 #[tokio::test]
-async fn what_may_change_is_asked_again_with_the_same_key() {
+async fn a_retryable_failure_is_retried_with_the_same_key() {
     let answers = [
         "",
         &answer("409 Conflict", "", r#"{"code":"in_progress","retryable":true,"retry_after_ms":1}"#),
@@ -71,7 +71,7 @@ async fn what_may_change_is_asked_again_with_the_same_key() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_has_no_problem_document_is_asked_again_by_its_status() {
+async fn a_gateway_error_without_a_problem_document_is_retried_by_its_status() {
     let statuses = [
         "408 Request Timeout",
         "425 Too Early",
@@ -91,7 +91,7 @@ async fn a_gateway_that_has_no_problem_document_is_asked_again_by_its_status() {
 }
 
 #[tokio::test]
-async fn what_stays_as_it_is_is_not_asked_again() {
+async fn a_final_error_is_not_retried() {
     for (status, known) in [
         ("400 Bad Request", NOT_MADE),
         ("403 Forbidden", NOT_MADE),
@@ -159,7 +159,7 @@ async fn for_a_key_of_another_charge_it_warns_against_a_new_key() {
 }
 
 #[tokio::test]
-async fn the_pause_is_as_long_as_the_service_asks_for() {
+async fn the_pause_is_as_long_as_retry_after_requests() {
     let busy = answer("409 Conflict", "retry-after: 1\r\n", r#"{"retryable":true,"retry_after_ms":60000}"#);
     let (output, tries) = run(&[&busy, DONE], &[]).await;
     assert_eq!(tries, 2);
@@ -169,7 +169,7 @@ async fn the_pause_is_as_long_as_the_service_asks_for() {
 }
 
 #[tokio::test]
-async fn it_gives_up_when_its_time_is_over_and_tells_the_key() {
+async fn after_its_deadline_it_gives_up_and_prints_how_to_resume() {
     let (output, tries) = run(&["", "", "", "", "", "", "", ""], &[("DEADLINE_MS", "400")]).await;
     assert!(!output.status.success() && tries < 8, "{}", printed(&output));
     assert!(printed(&output).contains(MAY_BE_MADE) && printed(&output).contains("out of time"), "{}", printed(&output));

@@ -25,7 +25,7 @@ pub async fn send_and_disconnect(payments: &mut Payments, key: &str) {
 }
 
 #[tokio::test]
-async fn a_repeated_charge_gets_the_first_ones_answer() {
+async fn a_repeated_charge_gets_the_first_response() {
     let payments = Payments::start(0).await;
     let first = payments.charge(ALICE, "k-1", CHARGE).await;
     assert_eq!((first.status.as_u16(), first.header("idempotency-replayed")), (201, None), "{first:?}");
@@ -52,7 +52,7 @@ async fn a_caller_is_authenticated_before_the_key_is_looked_at() {
 }
 
 #[tokio::test]
-async fn a_page_of_another_origin_may_send_a_key_and_read_every_answer() {
+async fn a_page_of_another_origin_may_send_a_key_and_read_every_response() {
     let payments = Payments::start(0).await;
     let preflight = [
         ("origin", "https://shop.example"),
@@ -128,7 +128,7 @@ async fn a_rejected_charge_may_be_corrected_under_its_key() {
 }
 
 #[tokio::test]
-async fn a_charge_goes_on_without_its_client_and_the_retry_gets_its_answer() {
+async fn a_charge_continues_without_its_client_and_the_retry_gets_its_response() {
     let mut payments = Payments::start(1_500).await;
     send_and_disconnect(&mut payments, "k-1").await;
     let client = client(&[&payments.url, "1", "1999", "k-1"], &[]).await;

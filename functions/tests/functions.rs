@@ -62,7 +62,7 @@ async fn orders_reaches_dynamodb_through_the_proxy_of_its_environment() {
 }
 
 #[tokio::test]
-async fn orders_books_each_order_once_and_reports_what_failed() {
+async fn orders_books_each_order_once_and_reports_failed_messages() {
     let mut function = orders(&[("ALLOW_SIMULATION", "1")]).await;
     let batch = event("sqs-batch.json");
     // New, new, the first again, not an order, fails at first, fails permanently, the second with a different amount,
@@ -123,7 +123,7 @@ async fn payouts_holds_up_the_seller_whose_payout_failed_and_no_other() {
 }
 
 #[tokio::test]
-async fn charges_makes_a_charge_once_and_answers_the_same_again() {
+async fn charges_makes_a_charge_once_and_replays_the_response() {
     for file in ["charge-rest-v1.json", "charge-http-v2.json"] {
         let mut function = charges().await;
         let first = function.invoke(&event(file)).await;

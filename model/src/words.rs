@@ -172,7 +172,7 @@ mod tests {
     };
 
     #[test]
-    fn a_trace_tells_each_step_and_its_effect() {
+    fn a_trace_describes_each_step_and_its_effect() {
         let planted = BUGS.iter().find(|planted| planted.bug == Bug::L3Margin).expect("the bug");
         let found = of_bug(planted).detected.expect("a trace");
         let lines: Vec<_> = found.trace.lines().map(str::trim).collect();

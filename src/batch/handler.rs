@@ -26,7 +26,7 @@ use crate::{
     label = "not a handler",
     note = "a handler is a cloneable async fn(T) or async fn(T, RecordContext), whose future is Send",
     note = "it returns a Result<R, E>: R is Serialize + Send; E is a std::error::Error, a Failure, or another Into<Failure>",
-    note = "to see what it lacks, wrap it in `lambda_once::batch::handler`, or in `handler_with_context` if it takes a RecordContext"
+    note = "to see the missing bound, wrap it in `lambda_once::batch::handler`, or in `handler_with_context` if it takes a RecordContext"
 )]
 pub trait Handler<T, Args>: Clone + Send + Sync + 'static {
     /// The handler's result, stored as JSON.

@@ -265,14 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn what_an_error_says_by_itself_is_told() {
+    fn text_that_quotes_nothing_of_the_body_is_kept() {
         assert_eq!(redacted("schema 7 is not known", b"\0\0\0\0\x07avro"), "schema 7 is not known");
         assert_eq!(redacted("missing field `order_id`", br#"{"id":"A"}"#), "missing field `order_id`");
         assert_eq!(redacted("the version is too old", br#"{"version":12}"#), "the version is too old");
     }
 
     #[test]
-    fn what_it_quotes_of_the_bodys_values_is_left_out() {
+    fn quoted_values_of_the_body_are_redacted() {
         let body = br#"{"card":"4111 1111 1111 1111","cents":995,"name":"J\u00fcrgen","tags":[{"note":"secret-7"}]}"#;
         for (text, said) in [
             ("invalid type: string \"secret-7\", expected u64", "invalid type: string \"…\", expected u64"),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_word_that_is_cut_says_nothing() {
+    fn a_truncated_word_reveals_nothing_of_a_value() {
         for hidden in 0..12 {
             let text = format!("{} Hummel", "x".repeat(MAX_CHARS - hidden));
             let said = redacted(&text, br#"{"name":"Hummel"}"#);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_is_that_of_reading_the_body_once() {
+    fn the_number_of_lookups_is_linear_in_the_body() {
         const MIB: usize = 1024 * 1024;
         let lines: String = (0..MIB / 16).map(|line| format!("{line:07},name{line:03x}\n")).collect();
         let json = serde_json::to_string(&lines.split('\n').collect::<Vec<_>>()).unwrap();

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_is_a_number_is_a_caller_and_not_that_of_the_text() {
+    fn a_numeric_claim_and_its_text_are_different_callers() {
         for name in ["sub", "client_id"] {
             let number = known_as(&json!({ "iss": "https://id", name: 42 }), name);
             let text = known_as(&json!({ "iss": "https://id", name: "42" }), name);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_does_not_tell_callers_apart_names_none() {
+    fn an_unusable_claim_identifies_no_caller() {
         for value in [json!(null), json!(""), json!(["a"]), json!({"a": 1}), json!(18_446_744_073_709_551_616_f64)] {
             let caller = caller_with(&json!({ "iss": "https://id", "sub": value }), "sub");
             assert!(matches!(caller, Identified::Unknown), "{value}");

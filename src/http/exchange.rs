@@ -136,7 +136,7 @@ pub(super) async fn answer<S: Inner<B>, B: RequestBody>(
     let entry = settings.enter(candidate, &parts);
     let work = Work { inner, parts, body, reader, opening };
     let served = Box::pin(async move {
-        let (span, served) = (spans::request(&settings.operation), Arc::clone(&settings).answer_or_wait(work, entry));
+        let (span, served) = (spans::request(&settings.operation), Arc::clone(&settings).respond_or_wait(work, entry));
         settings.engine.observed(EntryPoint::Http, &settings.operation, span, served).await
     });
     opened.response(served).await
@@ -173,7 +173,7 @@ impl LayerSettings {
     /// Called once the body has been read, so a slow upload does not reduce the time to wait and to run.
     fn enter(&self, candidate: Candidate, parts: &Parts) -> Entry {
         let now = self.engine.clock.now();
-        let answer_by = lambda::answer_within(parts).map(|limit| now.after(limit));
+        let answer_by = lambda::response_limit(parts).map(|limit| now.after(limit));
         let is_in_lambda = lambda::is_invocation(parts);
         // A handler that begins later would have too little time to finish.
         let stop = self.window(parts).stop;
@@ -193,7 +193,7 @@ impl LayerSettings {
 
     /// Attempts the operation until there is a response, waiting for its key in between. The waits are not in a separate
     /// task, so they end when the client disconnects.
-    async fn answer_or_wait<S: Inner<B>, B: RequestBody>(
+    async fn respond_or_wait<S: Inner<B>, B: RequestBody>(
         self: Arc<Self>,
         mut work: Work<S, B>,
         entry: Entry,
@@ -292,7 +292,7 @@ impl LayerSettings {
         };
         if self.fails_open && is_trouble {
             if let Err(error) = &answer {
-                self.engine.tell_trouble(self.subject(key), error);
+                self.engine.log_and_observe_error(self.subject(key), error);
             }
             return Attempted::Unprotected(work, pending_claim, permit);
         }

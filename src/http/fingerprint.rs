@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_values_counts_but_not_that_of_parameters_or_the_encoding() {
+    fn parameter_order_and_encoding_are_ignored_but_not_value_order() {
         let one = of("/a?x=1&y=%C3%A9+b", JSON, "{}");
         assert_eq!(one, of("/a?y=%c3%a9%20b&x=1", JSON, "{}"));
         assert_eq!(one, of("/a?&y=%c3%a9%20b&&x=1&", JSON, "{}"));
@@ -247,7 +247,7 @@ mod tests {
     const FORM: &str = "application/x-www-form-urlencoded";
 
     #[test]
-    fn the_order_of_a_forms_fields_does_not_count_that_of_its_values_does() {
+    fn form_field_order_is_ignored_but_not_value_order() {
         let one = of("/", FORM, "amount=1&to=%C3%A9+b&item=1&item=2");
         for same in ["to=%c3%a9%20b&item=1&amount=1&item=2", "item=1&item=2&&%61mount=1&to=\u{e9}+b&"] {
             assert_eq!(one, of("/", &format!("{FORM};charset=utf-8"), same), "{same}");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_media_type_says_whether_a_body_is_json() {
+    fn the_media_type_decides_whether_a_body_is_json() {
         for json in [JSON, "Application/JSON; charset=utf-8", "application/vnd.api+json"] {
             assert_eq!(of("/", json, r#"{"a":1,"b":2}"#), of("/", json, r#"{ "b": 2, "a": 1 }"#), "{json}");
         }
@@ -337,6 +337,6 @@ mod tests {
             assert_ne!(of("/", text, "{}"), of("/", text, "{ }"), "{text}");
         }
         assert_ne!(of("/", "text/plain", "{}"), of("/", JSON, "{}"));
-        assert_ne!(of("/", JSON, "{"), of("/", JSON, "{ "), "not JSON, whatever it says");
+        assert_ne!(of("/", JSON, "{"), of("/", JSON, "{ "), "not JSON, whatever its media type");
     }
 }

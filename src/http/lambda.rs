@@ -50,7 +50,7 @@ mod in_lambda {
     }
 
     /// The longest that API Gateway waits for a response; `None` if it is not in front of the function.
-    pub(in crate::http) fn answer_within(parts: &Parts) -> Option<Duration> {
+    pub(in crate::http) fn response_limit(parts: &Parts) -> Option<Duration> {
         match parts.extensions.get::<RequestContext>()? {
             RequestContext::ApiGatewayV1(_) => Some(GATEWAY),
             RequestContext::ApiGatewayV2(context) => {
@@ -170,7 +170,7 @@ mod outside {
         None
     }
 
-    pub(in crate::http) fn answer_within(_: &Parts) -> Option<Duration> {
+    pub(in crate::http) fn response_limit(_: &Parts) -> Option<Duration> {
         None
     }
 

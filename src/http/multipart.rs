@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exactly_a_multipart_body_is_not_taken_apart() {
+    fn a_malformed_multipart_body_is_not_split() {
         const GOOD: &str = "--x\r\n\r\none\r\n--x--\r\n";
         assert!(of("x", GOOD).is_some());
         for body in [

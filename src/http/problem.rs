@@ -94,7 +94,7 @@ impl Problem {
     pub(super) const BODY_REJECTED: Self = Self::new(
         StatusCode::BAD_REQUEST,
         "body_rejected",
-        "the request cannot be told from others: its body is not what this operation takes",
+        "the request cannot be distinguished from others: its body is not what this operation takes",
     );
     pub(super) const ANSWER_TOO_LARGE: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
@@ -369,7 +369,7 @@ mod tests {
     use crate::clock::Timestamp;
 
     #[test]
-    fn a_refusal_that_a_retry_may_cure_asks_for_the_same_key() {
+    fn a_retryable_refusal_asks_for_the_same_key() {
         let mismatch = |state| Problem::of_mismatch(Mismatch::new(state, Difference::UNKNOWN));
         let running = MismatchState::InProgress { lease_until: Some(Timestamp::from_seconds(1)), attempt: 1 };
         let refusals = [

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_default_answers_that_a_retry_may_change_are_not_stored() {
+    fn responses_that_a_retry_may_change_are_not_stored_by_default() {
         let of = |decision: ResponseAction| {
             (100..600).filter(move |&code| ResponseAction::by_status(StatusCode::from_u16(code).unwrap()) == decision)
         };

@@ -211,7 +211,7 @@ mod tests {
         drop(go);
         assert_eq!(read.collect().await.unwrap().to_bytes(), "abcd");
         let read = ResponseBody::read_ready(frames(vec![data("ab"), data("cd")]), 9).await.unwrap();
-        assert_eq!(read.whole().unwrap(), "abcd", "what is complete is buffered");
+        assert_eq!(read.whole().unwrap(), "abcd", "complete bodies are buffered");
     }
 
     #[tokio::test]

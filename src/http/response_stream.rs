@@ -139,7 +139,7 @@ impl Opened {
 fn end_of<R, E>(answer: Result<Response<R>, E>) -> Result<(), BoxError> {
     match answer {
         Ok(response) if response.extensions().get::<Settled>().is_some() => Ok(()),
-        _ => Err("the response is cut off, because its operation ended without an outcome".into()),
+        _ => Err("the response ends early, because its operation ended without an outcome".into()),
     }
 }
 

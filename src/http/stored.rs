@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_comes_back_byte_for_byte() {
+    fn a_stored_response_is_replayed_byte_for_byte() {
         for body in [&b"{\"a\": 1}\n"[..], b"", b"\xff\x00\xfe", "é😀".as_bytes()] {
             let headers: &[(_, &[u8])] = &[("x-a", b"1"), ("x-a", b"2"), ("x-raw", b"\xff\xe9"), ("etag", b"\"e\"")];
             let response = replay(&HeaderPolicy::default(), 201, headers, body);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_can_be_chosen_but_for_frames_and_credentials() {
+    fn stored_headers_are_configurable_except_framing_and_credentials() {
         let headers: &[(_, &[u8])] = &[
             ("set-cookie", b"consent=1"),
             ("content-length", b"9"),

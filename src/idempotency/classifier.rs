@@ -55,7 +55,7 @@ impl Classifiers {
         match verdict {
             Some(Verdict::Transient | Verdict::Unknown) => {
                 let message =
-                    "the key, the payload or the order cannot be found, and its function says that this may pass";
+                    "the key, the payload or the order cannot be found, and its function marks the error as transient";
                 Error::not_decoded(message).with_source(error)
             }
             Some(Verdict::Permanent | Verdict::Superseded) | None => error,
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn of_a_service_too_a_task_that_panicked_says_what_a_panic_says() {
+    async fn a_panicked_task_of_a_service_has_the_verdict_of_a_panic() {
         let ended = || async { tokio::spawn(async { std::panic::resume_unwind(Box::new(7)) }).await.unwrap_err() };
         let classifiers = Classifiers::default();
         for (on_panic, verdict) in [(OnPanic::Unknown, Verdict::Unknown), (OnPanic::Transient, Verdict::Transient)] {

@@ -21,7 +21,7 @@ use crate::{key::selector::Key, store::StoreId};
 /// Refuses an empty name.
 pub(crate) fn check(operation: &str) -> Result<(), Error> {
     if operation.is_empty() {
-        Err(Error::config("the operation has no name: say what is done, as in `charge`"))
+        Err(Error::config("the operation has no name: name the action, as in `charge`"))
     } else {
         Ok(())
     }
@@ -47,7 +47,7 @@ impl OnlyOperation {
         }
         Err(Error::config(format!(
             "`{operation}` would take the records of `{only}` for its own, since the names of operations are not in keys of \
-             AWS Powertools: give it an engine with a store and a prefix of its own"
+             AWS Powertools: give it an engine with a separate store and prefix"
         )))
     }
 }
@@ -161,7 +161,7 @@ impl Registration {
         let (kind, ours, theirs) = (ours.kind, ours.place, theirs.place);
         Err(Error::config(format!(
             "two unnamed `{kind}` services would share their records, one made at {ours}, the other at {theirs}: make each on an \
-             engine with a name of its own, as in `once.named(\"orders\")`"
+             engine with a different name, as in `once.named(\"orders\")`"
         )))
     }
 }

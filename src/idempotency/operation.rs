@@ -400,7 +400,7 @@ impl<P> Operation<'_, P> {
             let key = candidate.key;
             let named = engine.for_operation(&operation);
             let ran = named.run_protected(candidate, window, self.wait_up_to, self.probe, writes, work).await;
-            told(engine, &operation, key, ran)
+            log_outcome(engine, &operation, key, ran)
         });
         engine.observed(EntryPoint::Operation, &operation, spans::operation(&operation), served).await
     }
@@ -427,7 +427,7 @@ pub(super) fn window(engine: &Engine, deadline: Option<Deadline>, heartbeat: Hea
 }
 
 /// Logs the outcome of an operation and its attempt, or its error, and returns the outcome.
-pub(super) fn told<T>(
+pub(super) fn log_outcome<T>(
     engine: &Engine,
     operation: &str,
     key: KeyHash,

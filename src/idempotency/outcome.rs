@@ -172,7 +172,7 @@ impl<T> Outcome<T> {
 /// An [`Outcome`] without its contents, for logs, metrics and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "they mean what the variants of `Outcome` mean")]
+#[expect(missing_docs, reason = "as the variants of `Outcome`")]
 pub enum OutcomeKind {
     Executed,
     TookOver,

@@ -215,7 +215,7 @@ impl Decoder<'_> {
     }
 }
 
-const OTHER_PLAIN: &str = "the result codec decodes the stored result into something else than what it has encoded; the operation \
+const OTHER_PLAIN: &str = "the result codec does not decode the stored result into the encoded text; the operation \
                            was done and is not run again";
 
 fn undecodable(why: &'static str) -> Error {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_beyond_what_compresses_within_the_reserve_is_not_compressed() {
+    fn a_result_beyond_the_compression_limit_is_not_compressed() {
         // Two bytes are the quotes.
         let of = |bytes: usize| encode(&"a".repeat(bytes - 2), &EngineSettings::default(), LIMITS);
         assert!(matches!(of(MAX_COMPRESSED_BYTES).data, Some(StoredData::Deflated(_))));

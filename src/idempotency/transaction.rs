@@ -182,7 +182,7 @@ impl<S: Transactional> WithoutClaim<'_, S> {
             };
             let key = candidate.key;
             let ran = engine.for_operation(&name_in_logs).run_claimless(candidate, window, &writes, work).await;
-            operation::told(&engine, &name_in_logs, key, ran)
+            operation::log_outcome(&engine, &name_in_logs, key, ran)
         };
         engine.observed(EntryPoint::Operation, &name_in_logs, spans::operation(&name_in_logs), served).await
     }

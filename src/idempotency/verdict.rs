@@ -383,7 +383,7 @@ mod tests {
 
     #[cfg(feature = "batch")]
     #[test]
-    fn in_words_an_error_is_told_with_its_causes_and_nothing_twice() {
+    fn error_text_includes_the_causes_without_repetition() {
         let words = |error: anyhow::Error| Failure::from(error).words();
         assert_eq!(words(anyhow::anyhow!("broken")), "broken");
         assert_eq!(
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transient_mark_is_told_from_none() {
+    fn a_transient_mark_differs_from_no_mark() {
         let marked = |result: Result<(), BoxError>| Verdict::marked(&*result.unwrap_err());
         assert_eq!(marked(fails().map_err(Into::into)), None);
         assert_eq!(marked(fails().transient().map_err(Into::into)), Some(Verdict::Transient));

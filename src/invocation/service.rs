@@ -91,12 +91,16 @@ where
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
         let settings = Arc::clone(&self.settings);
-        Box::pin(async move { settings.answer::<_, T, _>(inner, event).await })
+        Box::pin(async move { settings.respond::<_, T, _>(inner, event).await })
     }
 }
 
 impl LayerSettings {
-    async fn answer<S, T, R>(&self, inner: S, event: LambdaEvent<Box<RawValue>>) -> Result<R, InvocationError<S::Error>>
+    async fn respond<S, T, R>(
+        &self,
+        inner: S,
+        event: LambdaEvent<Box<RawValue>>,
+    ) -> Result<R, InvocationError<S::Error>>
     where
         S: Service<LambdaEvent<T>, Response = R> + Send,
         S::Future: Send,
@@ -114,10 +118,10 @@ impl LayerSettings {
         let window = window.with_heartbeat(self.heartbeat, &engine.settings);
         let operation = &*self.operation;
         let span = spans::invocation(operation, &event.context);
-        engine.observed(EntryPoint::Invocation, operation, span, self.answer_within(inner, event, window)).await
+        engine.observed(EntryPoint::Invocation, operation, span, self.respond_within(inner, event, window)).await
     }
 
-    async fn answer_within<S, T, R>(
+    async fn respond_within<S, T, R>(
         &self,
         mut inner: S,
         event: LambdaEvent<Box<RawValue>>,

@@ -30,7 +30,7 @@ fn all_spellings_of_a_value_share_one_form() {
 }
 
 #[test]
-fn names_are_in_the_order_of_what_they_stand_for() {
+fn names_are_sorted_by_their_unescaped_text() {
     // By their escapes, these would follow `A`.
     let json = r#"{"A":1,"\u0001":2,"\"":3,"!":4,"\u0041\u0001":5,"A!":6,"\\":7,"]":8,"[":9}"#;
     assert_eq!(text(json), r#"{"\u0001":2,"!":4,"\"":3,"A":1,"A\u0001":5,"A!":6,"[":9,"\\":7,"]":8}"#);
@@ -49,7 +49,7 @@ fn long_names_that_begin_alike_are_in_order_too() {
 }
 
 #[test]
-fn what_ends_a_string_is_found_wherever_it_stands() {
+fn special_bytes_in_a_string_are_found_at_every_position() {
     for before in 0..20 {
         for behind in 0..20 {
             // Bytes next to the special ones, and bytes with their highest bit set.
@@ -93,7 +93,7 @@ fn half_of_a_surrogate_pair_stays_an_escape() {
 }
 
 #[test]
-fn what_json_does_not_hold_is_an_error_and_never_null() {
+fn a_non_finite_number_is_an_error_and_never_null() {
     #[derive(serde::Serialize)]
     enum Amount {
         Newtype(f64),
@@ -194,7 +194,7 @@ fn deep_nesting_is_an_error_and_not_a_crash() {
 }
 
 #[test]
-fn what_is_not_json_is_refused() {
+fn invalid_json_is_refused() {
     for bad in [
         "",
         " ",
@@ -229,7 +229,7 @@ fn what_is_not_json_is_refused() {
 }
 
 #[test]
-fn a_pointer_finds_what_rfc_6901_says() {
+fn pointers_resolve_as_rfc_6901_specifies() {
     // The example document and the pointers of RFC 6901, section 5.
     let document = br#"{"foo":["bar","baz"],"":0,"a/b":1,"c%d":2,"e^f":3,"g|h":4,"i\\j":5,"k\"l":6," ":7,"m~n":8}"#;
     let json = canonical(document).unwrap();

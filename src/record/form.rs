@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_versions_write_is_read_or_refused() {
+    fn records_of_other_versions_are_read_or_refused() {
         let newer = json!({ "status": "COMPLETED", "attempt": 1, "v": 2, "a new member": { "of": [1, null] } });
         let record: Record = serde_json::from_value(newer.clone()).unwrap();
         assert_eq!((record.version, serde_json::to_value(record).unwrap()), (2, newer), "nothing of it is lost");

@@ -67,7 +67,7 @@ mod tests {
     use crate::record::PayloadPart;
 
     #[test]
-    fn a_mismatch_says_what_differs_if_that_is_known() {
+    fn a_mismatch_names_the_known_differences() {
         let query_and_body = Difference::of([PayloadPart::Query, PayloadPart::Body]);
         for (state, difference, text) in [
             (MismatchState::Final, Difference::UNKNOWN, "the key was used with another payload"),

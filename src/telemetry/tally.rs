@@ -67,7 +67,7 @@ impl Tally {
     }
 
     /// Returns whether all these observers are notified of the end of the current tally.
-    pub(crate) fn tells(observers: &Observers) -> bool {
+    pub(crate) fn reports_to(observers: &Observers) -> bool {
         Self::current().is_some_and(|tally| tally.observers.include(observers))
     }
 

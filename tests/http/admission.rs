@@ -1,4 +1,4 @@
-//! Admission to the handlers, which takes place once a request's body has been read, and is not needed for a replay.
+//! Admission to the handlers, which happens once a request's body has been read, and is not needed for a replay.
 
 use std::{sync::Arc, time::Duration};
 

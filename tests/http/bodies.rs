@@ -21,7 +21,7 @@ fn layer() -> IdempotencyKeyLayer {
 }
 
 #[tokio::test]
-async fn over_lambda_http_events_of_both_versions_are_answered_and_replayed() {
+async fn lambda_http_serves_and_replays_events_of_both_versions() {
     for file in ["charge-rest-v1.json", "charge-http-v2.json"] {
         let event = std::fs::read_to_string(format!("events/{file}")).unwrap();
         let handler = tower::service_fn(|request: Request<Body>| async move {
@@ -107,7 +107,7 @@ async fn a_response_beyond_the_cap_is_passed_through_and_its_operation_is_done()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_beyond_the_cap_can_be_refused_and_its_operation_stays_done() {
+async fn a_response_over_the_cap_can_be_refused_and_its_operation_stays_done() {
     let long = |_, _| async { Response::new(Full::from("12345")) };
     let app = App::with(|engine| engine, |layer| layer.max_response(4).reject_large_responses(), long);
     let got = app.post("k", "1").await;
@@ -135,7 +135,7 @@ async fn a_response_that_releases_the_key_is_passed_through_however_large() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_not_kept_is_gone_and_its_operation_stays_done() {
+async fn a_discarded_response_is_gone_and_its_operation_stays_done() {
     let app = App::with(|engine| engine.results(Results::Discard), |layer| layer, numbered);
     assert_eq!(app.post("k", "{}").await.status, 201);
     let again = app.post("k", "{}").await;

@@ -379,7 +379,7 @@ async fn users_of_an_identity_pool_whose_ids_are_not_known_are_refused() {
 }
 
 #[tokio::test]
-async fn callers_with_api_keys_never_share_answers() {
+async fn callers_with_api_keys_never_share_responses() {
     let callers = ["key-of-alice", "key-of-bob"].map(str::to_owned);
     for scope in [
         || Caller::authorizer().or_anonymous(),

@@ -142,7 +142,7 @@ async fn another_query_is_another_request() {
 }
 
 #[tokio::test]
-async fn the_order_of_names_does_not_count_and_that_of_a_names_values_does() {
+async fn query_names_may_be_reordered_but_the_values_of_a_name_may_not() {
     for format in ["api-v2", "function-url"] {
         let (function, event) = (Function::new(charge), event(format));
         function.deliver(&event).await;
@@ -228,7 +228,7 @@ fn answers() -> [(&'static str, Headers, Body); 6] {
 
 // Tests P25.
 #[tokio::test]
-async fn an_answer_is_replayed_byte_for_byte_whatever_it_is() {
+async fn any_response_is_replayed_byte_for_byte() {
     for format in FORMATS {
         for (name, headers, body) in answers() {
             let handed = body.clone();

@@ -102,7 +102,7 @@ impl<S: Send + Sync> FromRequest<S> for Reserved {
 }
 
 #[tokio::test]
-async fn a_rejection_that_says_itself_what_it_means_is_left_as_it_is() {
+async fn a_rejection_with_its_own_response_action_keeps_it() {
     let server = start("/charges", |_: ReleaseRejection<Reserved>| async {}).await;
     assert_eq!(send(&server, "/charges", "{}").await.status, 422);
     assert_eq!(send(&server, "/charges", "{}").await.code(), "in_progress");

@@ -72,7 +72,7 @@ async fn a_long_request_outlives_its_client_and_the_retry_gets_its_response() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn store_trouble_does_not_cost_a_long_request_its_key() {
+async fn store_errors_do_not_cost_a_long_request_its_key() {
     let app = App::with(|engine| engine, |layer| layer, slow);
     for fault in [Fault::Throttled, Fault::ErrorAfter, Fault::Silence, Fault::Throttled, Fault::Delay(2 * SECOND)] {
         app.store.next(Call::Settle, fault);
@@ -83,7 +83,7 @@ async fn store_trouble_does_not_cost_a_long_request_its_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_request_is_cut_off_at_the_longest_duration_and_keeps_its_key() {
+async fn a_hung_request_is_cancelled_at_the_maximum_and_keeps_its_key() {
     for (app, longest) in [
         (hanging(|engine| engine, |layer| layer), LONGEST),
         (hanging(|engine| engine.heartbeat(100 * SECOND), |layer| layer), 100 * SECOND),

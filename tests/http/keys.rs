@@ -90,7 +90,7 @@ async fn the_names_of_the_headers_can_be_chosen() {
 
 // Tests P27, IKH-5-3.
 #[tokio::test(start_paused = true)]
-async fn one_caller_is_never_shown_anothers_answer() {
+async fn one_caller_never_gets_another_callers_response() {
     let app = App::new();
     let of = |caller: &str| {
         let mut request = post("k", "{}");

@@ -37,7 +37,7 @@ async fn told(app: &App, mut request: Request<Full<Bytes>>) -> (String, Level) {
 
 /// A server has its own log of requests. In Lambda no other log shows that a request was a duplicate.
 #[tokio::test(start_paused = true)]
-async fn in_lambda_each_outcome_is_told_at_info() {
+async fn in_lambda_each_outcome_is_logged_at_info() {
     let app = App::new();
     for outcome in ["executed", "replayed"] {
         assert_eq!(told(&app, in_lambda(post("in-lambda", "{}"))).await, (outcome.to_owned(), Level::INFO));

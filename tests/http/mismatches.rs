@@ -29,7 +29,7 @@ fn detail(problem: &Value) -> &str {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_names_what_differs_from_the_first_request() {
+async fn a_refusal_names_the_parts_that_differ_from_the_first_request() {
     let app = App::with(|engine| engine, |layer| layer.compare_headers([http::header::IF_MATCH]), numbered);
     let request = |uri: &'static str, etag: &'static str, body: &'static str| {
         let request = Request::post(uri).header("idempotency-key", "k").header("if-match", etag);
@@ -75,7 +75,7 @@ async fn keep(_: u32, _: Request<Full<bytes::Bytes>>) -> Response<Full<bytes::By
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_of_a_request_that_is_done_is_refused_as_its_outcome_stands() {
+async fn a_mismatch_with_a_completed_request_is_refused_as_final() {
     let app = App::new();
     assert_eq!(app.post("k", "{}").await.status, 201);
     let got = app.post("k", "[]").await;
@@ -119,7 +119,7 @@ async fn a_key_of_a_request_that_runs_is_refused_as_one_that_may_become_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_of_a_request_without_an_outcome_is_not_told_to_be_final() {
+async fn a_mismatch_with_a_request_of_unknown_outcome_is_not_called_final() {
     let app = App::with(|engine| engine, |layer| layer, keep);
     assert_eq!(app.post("k", "{}").await.status, 200);
     tokio::time::sleep(LAPSE).await;

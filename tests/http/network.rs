@@ -112,7 +112,7 @@ async fn racing_identical_requests_get_one_response_or_are_in_progress() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_100_identical_requests_that_may_wait_all_get_the_one_answer() {
+async fn all_of_100_identical_requests_that_may_wait_get_the_same_response() {
     let watch = Watch::default();
     let layer = layer(Idempotency::builder(MemoryStore::new())).wait_up_to(Duration::from_secs(10));
     let charges = Charges::start(layer, watch.clone()).await;
@@ -209,7 +209,7 @@ fn within_the_request(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
 }
 
 /// Asserts that the retry of a disconnected client gets the response, and that there was one effect.
-async fn has_its_answer(service: &Stepped, at: usize) {
+async fn assert_retry_gets_response(service: &Stepped, at: usize) {
     let got = service.retry().await;
     assert_eq!((got.status, &got.body[..], service.effects()), (201, &b"charge 1\n"[..], 1), "{at}");
 }
@@ -220,7 +220,7 @@ async fn a_client_that_disconnects_at_any_step_gets_the_response_on_retry() {
     loop {
         let service = Stepped::start(Steps::stopping_at(at), Watch::default(), AfterUnknown::Rerun, patient).await;
         let is_cut = service.is_cut().await;
-        has_its_answer(&service, at).await;
+        assert_retry_gets_response(&service, at).await;
         assert_eq!(service.begun(), 1, "{at}");
         if !is_cut {
             break;
@@ -235,7 +235,7 @@ async fn a_client_that_disconnects_at_any_poll_gets_the_response_on_retry() {
     for at in 1.. {
         let service = Stepped::start(Steps::default(), Watch::stopping_at(at), AfterUnknown::Rerun, patient).await;
         let is_cut = service.is_cut().await;
-        has_its_answer(&service, at).await;
+        assert_retry_gets_response(&service, at).await;
         if !is_cut {
             assert!(at > 2, "at least the body and the work are awaited");
             break;

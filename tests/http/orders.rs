@@ -42,7 +42,7 @@ impl App {
 
 // Tests P21, P22.
 #[tokio::test(start_paused = true)]
-async fn an_older_request_is_refused_for_good_and_a_repeated_one_is_replayed() {
+async fn an_older_request_is_permanently_refused_and_a_repeat_is_replayed() {
     let app = app();
     assert_eq!(app.put("a", "d", 5).await.status, 201);
     let old = app.put("b", "d", "4").await;

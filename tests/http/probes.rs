@@ -75,7 +75,7 @@ async fn while_a_probe_cannot_tell_nothing_runs() {
 }
 
 #[test]
-fn a_probe_and_the_policy_that_asks_it_go_together() {
+fn a_probe_and_the_probe_policy_require_each_other() {
     let layer = |policy| {
         let once = Idempotency::builder(MemoryStore::new()).scope("tests").after_unknown(policy).build().unwrap();
         IdempotencyKeyLayer::new(once, Caller::shared())

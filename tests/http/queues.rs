@@ -107,7 +107,7 @@ async fn in_lambda_a_request_is_in_a_queue_while_its_handler_could_finish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_will_not_be_ready_answers_by_its_error_without_a_claim() {
+async fn a_service_that_fails_to_be_ready_returns_its_error_without_a_claim() {
     for answers in [&[Poll::Ready(Err("closed"))][..], &[Poll::Pending, Poll::Ready(Err("closed"))]] {
         let (once, store, _) = engine();
         let layer = IdempotencyKeyLayer::new(once, Caller::shared()).max_in_flight(1);

@@ -232,7 +232,7 @@ async fn a_rejected_body_is_logged_without_the_text_of_the_hooks_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn warnings_of_one_kind_are_a_minute_apart_and_count_what_they_leave_out() {
+async fn warnings_of_one_kind_are_a_minute_apart_and_count_suppressed_ones() {
     let recorder = Recorder::default();
     let app = route(IdempotencyKeyLayer::new(engine(&recorder, |engine| engine), by_header()));
     let keyless = || without("idempotency-key", whole());
@@ -306,7 +306,7 @@ fn gated(layer: IdempotencyKeyLayer) -> IdempotencyKeyLayer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replay_that_is_refused_is_not_told_as_one() {
+async fn a_refused_replay_is_not_reported_as_a_replay() {
     let recorder = Recorder::default();
     let app = route(gated(IdempotencyKeyLayer::new(engine(&recorder, |engine| engine), by_header())));
     assert_eq!(sent(&app, whole()).await.0, 201);

@@ -54,7 +54,7 @@ async fn meanwhile(app: &App, later: Duration) -> (Got, Duration) {
 
 /// The key is held for the lease and the skew margin. After ten and twenty seconds the lease is renewed.
 #[tokio::test(start_paused = true)]
-async fn a_client_is_told_how_long_the_key_is_held_and_asked_to_try_again_soon() {
+async fn a_conflict_contains_the_hold_time_of_the_key_and_an_early_retry_after() {
     for (later, left) in [(0, 31_000), (9, 22_000), (27, 24_000)] {
         let (got, _) = meanwhile(&app(|layer| layer), Duration::from_secs(later)).await;
         let problem = members(&got);
@@ -65,7 +65,7 @@ async fn a_client_is_told_how_long_the_key_is_held_and_asked_to_try_again_soon()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_that_another_try_does_not_change_says_so() {
+async fn a_refusal_that_no_retry_would_change_is_marked_as_not_retryable() {
     let app = App::new();
     app.post("k", "{}").await;
     let malformed = app.post("a,b", "{}").await;
@@ -180,7 +180,7 @@ async fn a_request_waits_no_longer_than_it_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_waits_gets_the_answer_soon_after_it_is_there() {
+async fn a_waiting_request_gets_the_response_soon_after_it_is_stored() {
     let slow = |run, request| async move {
         tokio::time::sleep(Duration::from_secs(6)).await;
         numbered(run, request).await
@@ -250,7 +250,7 @@ async fn a_layer_that_fails_open_gives_the_store_at_most_a_quarter_of_its_time()
 }
 
 #[tokio::test(start_paused = true)]
-async fn protected_answers_are_not_marked_as_unprotected() {
+async fn protected_responses_are_not_marked_as_unprotected() {
     let app = App::with(|engine| engine, |layer| layer.fail_open(), numbered);
     for is_replay in [false, true] {
         let got = app.post("k", "{}").await;
@@ -259,7 +259,7 @@ async fn protected_answers_are_not_marked_as_unprotected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unprotected_answer_is_no_replay_whatever_the_handler_says() {
+async fn an_unprotected_response_is_never_marked_as_a_replay() {
     let marked = |_, _| async {
         let answer = Response::builder().header("idempotency-replayed", "true").header("x-run", "1");
         answer.body(Full::default()).unwrap()

@@ -35,7 +35,7 @@ const CORS: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(start_paused = true)]
-async fn cors_headers_are_replayed_if_valid_for_every_origin_or_asked_for() {
+async fn cors_headers_are_replayed_if_valid_for_every_origin_or_configured() {
     let expose = HeaderName::from_static("access-control-expose-headers");
     let app = answering(|layer| layer.store_headers([expose]), CORS);
     let first = app.post("k", "{}").await;
@@ -65,7 +65,7 @@ async fn headers_that_are_to_be_dropped_are_not_replayed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handlers_own_mark_does_not_make_a_first_answer_a_replay() {
+async fn a_handlers_own_mark_does_not_make_a_first_response_a_replay() {
     let app = answering(|layer| layer, &[("idempotency-replayed", "true"), ("idempotency-replayed", "yes")]);
     assert_eq!(app.post("k", "{}").await.header("idempotency-replayed"), None);
     let again = app.post("k", "{}").await;
@@ -73,7 +73,7 @@ async fn a_handlers_own_mark_does_not_make_a_first_answer_a_replay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn first_answers_are_marked_too_if_that_is_asked_for() {
+async fn first_responses_are_marked_too_if_configured() {
     let name = HeaderName::from_static("x-replayed");
     let app = answering(|layer| layer.mark_first_responses().replay_header(name), &[("x-replayed", "perhaps")]);
     for mark in ["false", "true", "true"] {
@@ -84,7 +84,7 @@ async fn first_answers_are_marked_too_if_that_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_trailers_of_a_first_answer_reach_its_client() {
+async fn the_trailers_of_a_first_response_reach_its_client() {
     let checksum: HeaderMap = [(header::ETAG, "\"e\"".parse().unwrap())].into_iter().collect();
     let trailers = checksum.clone();
     let handler = move || async move {
@@ -106,7 +106,7 @@ fn forbidden() -> Response<Bytes> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gate_that_refuses_a_replay_answers_itself_and_changes_nothing() {
+async fn a_gate_that_refuses_a_replay_sends_its_response_and_changes_nothing() {
     let app = App::with(
         |engine| engine,
         |layer| {
@@ -181,7 +181,7 @@ async fn a_gate_that_hangs_refuses_the_replay_before_the_invocation_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_of_axum_says_what_its_answer_decides() {
+async fn an_axum_handler_sets_the_action_of_its_response() {
     // The decision, the status, and the retry's response.
     let cases = [
         (ResponseAction::Keep, StatusCode::SERVICE_UNAVAILABLE, StatusCode::CONFLICT, false),

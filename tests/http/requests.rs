@@ -25,7 +25,7 @@ fn json(key: &str, content_type: &str, body: &'static str) -> Request<Full<Bytes
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_predicate_says_which_requests_are_covered() {
+async fn a_predicate_selects_the_covered_requests() {
     let app = app(|layer| layer.applies_to(|parts| parts.uri.path().starts_with("/charges")));
     let search = || to("/search", &[("idempotency-key", "k")], "{}");
     app.send(search()).await;
@@ -42,7 +42,7 @@ async fn a_predicate_says_which_requests_are_covered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_predicate_says_which_requests_need_no_key() {
+async fn a_predicate_selects_the_requests_that_need_no_key() {
     let app = app(|layer| layer.key_optional_for(|parts| parts.uri.path() == "/notes"));
     assert_eq!(app.send(to("/notes", &[], "{}")).await.status, 201);
     assert_eq!(app.send(to("/charges", &[], "{}")).await.code(), "key_missing");
@@ -106,7 +106,7 @@ fn a_malformed_pointer_is_refused_in_init() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_media_type_says_what_a_body_is_and_its_parameters_do_not_count() {
+async fn the_media_type_without_parameters_determines_how_bodies_are_compared() {
     const ONE: &str = r#"{"a":1,"b":2}"#;
     const SPELLED_OTHERWISE: &str = "{ \"b\": 2, \"a\": 1 }";
     let app = app(|layer| layer);
@@ -129,7 +129,7 @@ async fn the_media_type_says_what_a_body_is_and_its_parameters_do_not_count() {
 
 // Tests IKH-2.4-2.
 #[tokio::test(start_paused = true)]
-async fn a_hook_says_what_of_a_body_tells_requests_apart() {
+async fn a_fingerprint_hook_selects_the_parts_that_distinguish_requests() {
     let app = app(|layer| {
         layer.fingerprint(|parts, body| {
             let mut body: Value = serde_json::from_slice(body)?;

@@ -12,7 +12,7 @@ use crate::setup::{App, numbered, post};
 
 // Tests P25, IKH-2.5.2-5, IKH-2.6-1, IKH-2.6-2.
 #[tokio::test(start_paused = true)]
-async fn a_retry_gets_the_first_answer_byte_for_byte() {
+async fn a_retry_gets_the_first_response_byte_for_byte() {
     let app = App::new();
     let first = app.post("k", "{}").await;
     assert_eq!((first.status, &first.body[..]), (201, &b"{\"run\": 1}\n"[..]));
@@ -35,7 +35,7 @@ async fn another_key_is_another_operation() {
 
 // Tests IKH-2.5.2-5, IKH-2.6-3, IKH-2.7-3.
 #[tokio::test(start_paused = true)]
-async fn a_request_while_the_first_one_runs_is_told_to_come_back() {
+async fn a_request_while_the_first_one_runs_is_refused_with_retry_after() {
     let go = Arc::new(Notify::new());
     let gate = Arc::clone(&go);
     let app = App::with(
@@ -134,7 +134,7 @@ async fn answering(status: u16) -> App {
 
 // Tests IKH-2.6-2.
 #[tokio::test(start_paused = true)]
-async fn answers_that_a_retry_may_change_release_the_key() {
+async fn responses_that_a_retry_may_change_release_the_key() {
     let by_credentials_or_request = [401, 403, 404, 405, 406, 407, 411, 412, 413, 415, 416, 417, 421, 426, 428, 431];
     let by_time_or_place = [307, 308, 409, 423, 425, 429, 500, 502, 503];
     for status in by_credentials_or_request.into_iter().chain(by_time_or_place) {
@@ -147,7 +147,7 @@ async fn answers_that_a_retry_may_change_release_the_key() {
 
 // Tests IKH-2.6-2.
 #[tokio::test(start_paused = true)]
-async fn answers_that_are_the_last_word_are_replayed() {
+async fn final_responses_are_replayed() {
     for status in [200, 204, 301, 302, 303, 400, 402, 410, 422, 451] {
         let app = answering(status).await;
         app.post("k", "{}").await;
@@ -157,7 +157,7 @@ async fn answers_that_are_the_last_word_are_replayed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_after_which_the_effect_is_unknown_keep_the_key() {
+async fn responses_with_an_unknown_effect_keep_the_key() {
     for status in [408, 424, 499, 504] {
         let app = answering(status).await;
         assert_eq!(app.post("k", "{}").await.status, status);
@@ -219,7 +219,7 @@ async fn headers_that_are_compared_tell_requests_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn which_answers_are_stored_can_be_chosen() {
+async fn which_responses_are_stored_is_configurable() {
     let refuse = |run, _| async move {
         Response::builder().status(if run == 1 { 400 } else { 201 }).body(Full::default()).unwrap()
     };
@@ -239,7 +239,7 @@ async fn which_answers_are_stored_can_be_chosen() {
 
 // Tests IKH-2.3-1, IKH-2.3-2.
 #[tokio::test(start_paused = true)]
-async fn records_live_for_a_day_unless_the_engine_says_otherwise() {
+async fn records_live_for_a_day_unless_the_engine_is_configured_otherwise() {
     let day = Duration::from_secs(24 * 60 * 60);
     for (app, lives) in
         [(App::new(), day), (App::with(|engine| engine.retention(day / 2), |layer| layer, numbered), day / 2)]

@@ -128,7 +128,7 @@ async fn a_layer_around_the_whole_router_forgets_unknown_paths_and_methods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn applied_twice_it_says_so_at_once() {
+async fn a_layer_applied_twice_is_reported_at_once() {
     let layer = layer().0.wait_up_to(Duration::from_secs(20));
     let routes = Router::new().route("/charges", post(|| async { "done" }));
     let twice = [
@@ -215,7 +215,7 @@ async fn within_the_layer_a_timeout_keeps_the_key_until_the_lease_ends() {
 
 /// In the right order, the layer sees the panic, after which the outcome is unknown.
 #[tokio::test(start_paused = true)]
-async fn outside_the_layer_what_catches_panics_finds_none() {
+async fn a_panic_catcher_outside_the_layer_sees_no_panic() {
     let app = panicking().route_layer(layer().0).layer(from_fn(catch_panic));
     assert_eq!(post_to(&app, "/charges").await.code(), "handler_failed");
     assert_eq!(post_to(&app, "/charges").await.code(), "in_progress");
@@ -223,7 +223,7 @@ async fn outside_the_layer_what_catches_panics_finds_none() {
 
 /// In the wrong order, the layer sees a 500, which releases the key by default.
 #[tokio::test(start_paused = true)]
-async fn within_the_layer_what_catches_panics_has_the_retry_run_again() {
+async fn a_panic_catcher_within_the_layer_makes_the_retry_run_again() {
     let app = panicking().route_layer(from_fn(catch_panic)).route_layer(layer().0);
     assert_eq!(post_to(&app, "/charges").await.status, 500);
     let got = post_to(&app, "/charges").await;

@@ -51,7 +51,7 @@ fn a_heartbeat_in_which_nothing_could_run_is_refused() {
 }
 
 #[test]
-fn the_status_of_a_mismatch_is_that_of_an_error() {
+fn the_mismatch_status_must_be_an_error_status() {
     for status in [StatusCode::OK, StatusCode::NO_CONTENT] {
         assert!(is_refused(layer().mismatch_status(status)), "{status}");
     }
@@ -61,7 +61,7 @@ fn the_status_of_a_mismatch_is_that_of_an_error() {
 }
 
 #[test]
-fn room_for_less_than_one_body_is_refused_with_what_to_do() {
+fn a_buffer_smaller_than_one_body_is_refused_with_a_remedy() {
     let error = layer().max_body(1_000).max_buffered(999).validate().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     let told = error.to_string();

@@ -36,7 +36,7 @@ async fn made(body: &'static str) -> Response<Full<Bytes>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_is_told_the_status_and_the_place_of_an_answer_beyond_the_cap() {
+async fn a_retry_gets_the_status_and_location_of_a_response_over_the_cap() {
     let app = App::with(|engine| engine, |layer| layer.max_response(4), |_, _| made("12345"));
     assert_eq!(app.post("k", "1").await.body, "12345");
     let again = app.post("k", "1").await;
@@ -47,7 +47,7 @@ async fn a_retry_is_told_the_status_and_the_place_of_an_answer_beyond_the_cap() 
 
 // Tests S5, P3.
 #[tokio::test(start_paused = true)]
-async fn a_retry_is_told_status_and_location_of_a_response_too_large_to_store() {
+async fn a_retry_gets_status_and_location_of_a_response_too_large_to_store() {
     let run = |max_result_bytes: usize| async move {
         let store = Limited { store: MemoryStore::new(), max_result_bytes };
         let once = Idempotency::builder(store).scope("tests").build().unwrap();
@@ -110,7 +110,7 @@ async fn of_a_response_that_is_discarded_the_status_alone_is_stored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_before_a_replay_decides_about_the_place_of_an_answer_too() {
+async fn a_check_before_a_replay_can_also_withhold_the_location() {
     let check = |layer: IdempotencyKeyLayer| {
         layer.max_response(4).before_replay(|request, stored| {
             let is_suspended = request.headers.contains_key("x-suspended");
@@ -131,7 +131,7 @@ async fn a_check_before_a_replay_decides_about_the_place_of_an_answer_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_before_a_replay_is_told_whether_the_body_is_kept() {
+async fn a_check_before_a_replay_sees_whether_the_body_was_stored() {
     for (max, is_kept) in [(4, false), (5, true)] {
         let told = Arc::new(Mutex::new(None));
         let note = Arc::clone(&told);
@@ -186,7 +186,7 @@ async fn twice(content_type: &'static str, body: &Bytes, is_in_lambda: bool) -> 
 }
 
 #[tokio::test]
-async fn in_lambda_an_answer_that_is_too_large_once_encoded_is_not_replayed() {
+async fn in_lambda_a_response_too_large_once_encoded_is_not_replayed() {
     let binary = "application/octet-stream";
     for (content_type, body, fits) in [
         // 6,990,508 bytes in Base64.
@@ -210,7 +210,7 @@ async fn in_lambda_an_answer_that_is_too_large_once_encoded_is_not_replayed() {
 }
 
 #[tokio::test]
-async fn in_lambda_an_answer_that_is_too_large_once_encoded_can_be_refused() {
+async fn in_lambda_a_response_too_large_once_encoded_can_be_refused() {
     let handler = |_, _| async { Response::new(Full::from(vec![0xff; 5 << 20])) };
     let app = App::with(|engine| engine, IdempotencyKeyLayer::reject_large_responses, handler);
     let got = app.send(in_lambda(request("k", "{}"))).await;

@@ -273,7 +273,7 @@ async fn a_stream_longer_than_its_lease_keeps_its_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_cut_off_at_its_longest_duration_and_before_a_deadline() {
+async fn a_stream_is_cancelled_at_its_maximum_duration_or_before_a_deadline() {
     for (heartbeat, deadline) in [(Some(100), None), (None, Some(100))] {
         let service = Streams::new(|layer| match heartbeat {
             Some(seconds) => layer.heartbeat(Duration::from_secs(seconds)),
@@ -402,7 +402,7 @@ impl Observer for Recorder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn observers_are_told_of_a_stream_at_its_end() {
+async fn observers_are_called_when_a_stream_ends() {
     for mode in MODES {
         let recorder = Recorder::default();
         let service = Streams::observed(recorder.clone(), mode);

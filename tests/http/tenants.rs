@@ -68,7 +68,7 @@ proptest! {
 
     // Tests P27, IKH-5-3.
     #[test]
-    fn nobody_is_given_what_somebody_else_was_answered(all in vec(sent(), 1..40), cached: bool, by_key: bool) {
+    fn no_caller_gets_the_response_of_another(all in vec(sent(), 1..40), cached: bool, by_key: bool) {
         let builder = if cached {
             Idempotency::builder(CachedStore::new(MemoryStore::new()))
         } else {

@@ -131,7 +131,7 @@ async fn an_error_of_grpc_keeps_the_key_unless_the_application_decides() {
 }
 
 #[tokio::test]
-async fn a_large_answer_of_grpc_is_done_as_its_status_is_not_known() {
+async fn a_large_grpc_response_completes_as_its_status_is_unknown() {
     let status = |status: &str| Some(status.to_owned());
     for content_type in ["application/grpc", "application/grpc+proto", "text/plain"] {
         for (header, trailer) in [(None, "0"), (Some("0"), "0"), (None, "14"), (Some("0"), "13")] {
@@ -146,7 +146,7 @@ async fn a_large_answer_of_grpc_is_done_as_its_status_is_not_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_large_answer_of_grpc_has_no_second_run_after_the_lease() {
+async fn a_large_grpc_response_has_no_second_run_after_the_lease() {
     let handler = |_, _| async {
         Response::builder().header("content-type", "application/grpc").body(Full::from("charged")).unwrap()
     };

@@ -53,7 +53,7 @@ async fn a_panic_keeps_the_key_until_the_lease_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_heartbeat_a_hung_handler_is_cut_off_whatever_the_deadline() {
+async fn without_a_heartbeat_a_hung_handler_is_cancelled_at_any_deadline() {
     for deadline in [None, Some(0), Some(600_000)] {
         let app = App::with(|engine| engine, |layer| layer.heartbeat(None), |_, _| future::pending());
         let mut request = post("k", "{}");
@@ -140,7 +140,7 @@ async fn a_record_of_a_newer_format_is_no_store_failure_that_may_fail_open() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_completion_that_fails_for_good_still_answers_and_does_not_run_again() {
+async fn an_unrecordable_completion_still_responds_and_does_not_run_again() {
     let app = App::new();
     app.store.always(Call::Settle, Fault::Throttled);
     assert_eq!(app.post("k", "{}").await.status, 201);
@@ -150,7 +150,7 @@ async fn a_completion_that_fails_for_good_still_answers_and_does_not_run_again()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_of_the_store_does_not_show() {
+async fn lost_store_results_do_not_affect_the_response() {
     let app = App::new();
     app.store.next(Call::Claim, Fault::ErrorAfter);
     app.store.next(Call::Settle, Fault::ErrorAfter);
@@ -184,7 +184,7 @@ async fn overtaken(successor_finishes: bool) -> (Option<Got>, Got) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_holder_gives_its_successors_answer() {
+async fn a_late_holder_returns_its_successors_response() {
     let (successor, first) = overtaken(true).await;
     let successor = successor.unwrap();
     assert_eq!((successor.header("x-run"), successor.is_replay()), (Some("2"), false));
@@ -193,7 +193,7 @@ async fn a_late_holder_gives_its_successors_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_holder_whose_successor_is_not_done_has_no_answer() {
+async fn a_late_holder_with_an_unfinished_successor_returns_a_conflict() {
     let (successor, first) = overtaken(false).await;
     assert_eq!(successor, None);
     assert_eq!((first.status, first.code()), (409, "in_progress".to_owned()));
@@ -315,7 +315,7 @@ async fn broken_off(status: u16) -> (Got, u16) {
 }
 
 #[tokio::test]
-async fn an_answer_that_releases_the_key_does_so_although_its_body_breaks_off() {
+async fn a_releasing_response_releases_its_key_even_if_its_body_breaks_off() {
     for (status, retry) in [(503, 201), (429, 201), (201, 409), (504, 409)] {
         let (got, retried) = broken_off(status).await;
         assert_eq!((got.status, got.code(), retried), (500, "response_broken".to_owned(), retry), "{status}");

@@ -106,7 +106,7 @@ async fn a_body_that_pauses_for_too_long_is_refused() {
 }
 
 #[tokio::test]
-async fn the_limit_of_an_outer_layer_is_told_as_one() {
+async fn an_outer_layers_body_limit_is_reported_as_body_too_large() {
     let (service, _) = app(layer());
     // As `RequestBodyLimitLayer` limits a body without a length. axum wraps its error.
     let service = service.layer(MapRequestLayer::new(|request: Request<Body>| {

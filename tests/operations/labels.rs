@@ -44,7 +44,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn an_operations_record_says_its_name_and_its_label() {
+async fn an_operations_record_contains_its_name_and_label() {
     let world = World::new();
     assert_eq!(world.labelled("order 7").await.as_deref(), Some("order 7"));
     assert_eq!(world.labelled("").await, None);
@@ -58,7 +58,7 @@ async fn an_operations_record_says_its_name_and_its_label() {
 }
 
 #[tokio::test]
-async fn a_queues_records_are_labelled_by_what_a_key_selects() {
+async fn a_key_selects_the_label_of_a_queues_records() {
     for (label, expected) in [
         (Key::pointer("/order"), Some("number 7")),
         (Key::pointer("/count"), Some("3")),
@@ -93,7 +93,7 @@ async fn an_ordered_record_of_a_queue_has_its_label_too() {
 }
 
 #[tokio::test]
-async fn an_invocations_record_is_labelled_by_what_a_key_selects() {
+async fn a_key_selects_the_label_of_an_invocations_record() {
     let world = World::new();
     let layer = InvocationLayer::new(world.once.clone(), Key::pointer("/id")).label(Key::pointer("/order"));
     let service =

@@ -145,7 +145,7 @@ async fn a_service_has_its_own_word_on_missing_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_layer_over_invocations_has_settings_of_its_own() {
+async fn an_invocation_layer_has_its_own_settings() {
     let world = World::new();
     let layer = InvocationLayer::new(world.once.clone(), Key::pointer("/id")).with_settings(MONTHLY);
     let service =
@@ -156,7 +156,7 @@ async fn a_layer_over_invocations_has_settings_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_http_layer_has_settings_of_its_own() {
+async fn an_http_layer_has_its_own_settings() {
     let world = World::new();
     let hash = std::sync::Arc::new(std::sync::Mutex::new(None));
     let seen = std::sync::Arc::clone(&hash);

@@ -50,7 +50,7 @@ async fn an_operation_running_there_is_in_progress_here(world: World) {
         Outcome::InProgress { lease_until: Some(until), .. }
             if until > now().after(Duration::from_secs(20)) && until < now().after(Duration::from_secs(40))
     );
-    gives(&world.go_on(), &their_result(), true);
+    gives(&world.resume(), &their_result(), true);
     assert_outcome!(world.run().await, Outcome::Replayed(result) if result == their_result());
     assert_eq!(world.runs(), 0);
 }
@@ -90,7 +90,7 @@ async fn without_a_context_their_claim_has_no_lease(world: World) {
     world.hold(None);
     assert!(!world.item().await.unwrap().contains_key("in_progress_expiration"));
     assert_outcome!(world.run().await, Outcome::InProgress { lease_until: None, .. });
-    world.go_on();
+    world.resume();
     assert_outcome!(world.run().await, Outcome::Replayed(_));
 }
 
@@ -156,7 +156,7 @@ async fn a_claim_that_was_handed_back_is_free_for_them(world: World) {
 async fn their_late_end_is_not_fenced(world: World) {
     world.hold(Some(-60_000));
     assert_outcome!(world.run().await, Outcome::TookOver(_));
-    gives(&world.go_on(), &their_result(), true);
+    gives(&world.resume(), &their_result(), true);
     assert_outcome!(world.run().await, Outcome::Replayed(result) if result == their_result());
 }
 

@@ -149,14 +149,14 @@ impl World {
         }
     }
 
-    /// Calls the function, and lets it wait within until [`go_on`](Self::go_on).
+    /// Calls the function, and lets it wait within until [`resume`](Self::resume).
     pub(crate) fn hold(&self, remaining: Option<i64>) {
         let answer = self.call(&json!({ "hold": self.table, "remaining": remaining }));
         assert_eq!(answer, json!({ "ran": true }));
     }
 
-    pub(crate) fn go_on(&self) -> Value {
-        self.ask(&json!({ "do": "go_on", "held": self.table }))
+    pub(crate) fn resume(&self) -> Value {
+        self.ask(&json!({ "do": "resume", "held": self.table }))
     }
 
     /// Returns the only item of the table, if there is one.

@@ -39,7 +39,7 @@ const SHRINKING: Duration = Duration::from_secs(60);
 
 // Tests B1, B2, B3, B4, B5, B6, B7, B8, B10, B11, B12.
 #[test]
-fn exactly_what_is_not_durably_decided_is_reported_and_no_key_runs_twice() {
+fn exactly_the_undecided_records_are_reported_and_no_key_runs_twice() {
     if let Some(path) = std::env::var_os("PROPERTY_PLAN") {
         let plan = search::read(path.as_ref());
         return search::try_out(&plan, None).unwrap_or_else(|violation| panic!("{violation}"));

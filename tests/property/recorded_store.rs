@@ -168,7 +168,7 @@ impl RecordedStore {
             let record = answer.as_ref().ok().and_then(Option::as_ref);
             // An expired record counts as absent.
             let record = record.filter(|record| record.expiration.is_none_or(|end| end > now));
-            read.told = record.map_or(Told::Nothing, told_by_record);
+            read.told = record.map_or(Told::Nothing, result_of_record);
             read.fingerprint = record.and_then(|record| record.fingerprint);
         }
         answers
@@ -184,7 +184,7 @@ impl<F: Fn()> Drop for OnReturn<F> {
     }
 }
 
-pub(crate) fn told_by_claim(answer: &Claimed) -> Told {
+pub(crate) fn result_of_claim(answer: &Claimed) -> Told {
     match answer {
         Claimed::Granted(_) => Told::Granted,
         Claimed::Refused(Refusal::Completed(_)) => Told::Completed,
@@ -204,7 +204,7 @@ pub(crate) fn told_by_claim(answer: &Claimed) -> Told {
     }
 }
 
-fn told_by_record(record: &Record) -> Told {
+fn result_of_record(record: &Record) -> Told {
     match record.status {
         Status::Completed => Told::Completed,
         Status::Failed => Told::Failed,
@@ -212,7 +212,7 @@ fn told_by_record(record: &Record) -> Told {
     }
 }
 
-fn told_by_settle(answer: &Result<Settled, Error>) -> Settling {
+fn result_of_settle(answer: &Result<Settled, Error>) -> Settling {
     match answer {
         Ok(Settled::Done { .. } | Settled::Renewed { .. }) => Settling::Done,
         Ok(Settled::LeaseLost { current }) => {
@@ -247,7 +247,7 @@ impl Store for RecordedStore {
             });
             let answers = self.inner.claim(requests).await;
             for (claim, answer) in self.lock().claims[first..].iter_mut().zip(&answers) {
-                claim.told = answer.as_ref().map_or(Told::Nothing, told_by_claim);
+                claim.told = answer.as_ref().map_or(Told::Nothing, result_of_claim);
                 if let Ok(Claimed::Granted(grant)) = answer {
                     claim.lease_until = Some(grant.lease_until);
                     claim.took_over = grant.took_over();
@@ -275,7 +275,7 @@ impl Store for RecordedStore {
             };
             let answers = self.inner.settle(requests).await;
             let settles = &mut self.lock().settles[first..];
-            settles.iter_mut().zip(&answers).for_each(|(settle, answer)| settle.told = told_by_settle(answer));
+            settles.iter_mut().zip(&answers).for_each(|(settle, answer)| settle.told = result_of_settle(answer));
             answers
         })
     }

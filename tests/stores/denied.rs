@@ -24,7 +24,7 @@ const TIME_LEFT: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(15);
 
 /// Runs a batch with transient failures twice.
-async fn assert_no_answer_waits(store: impl Store) {
+async fn assert_no_response_waits(store: impl Store) {
     let once = Idempotency::builder(store).scope("tests").disabled(false).build().unwrap();
     let handle =
         |order: Value| async move { if order["fails"] == true { Err(Failure::transient("closed")) } else { Ok(()) } };
@@ -56,21 +56,21 @@ async fn on_dynamodb(calls: dynamodb::Calls) {
         command => command == "DeleteItem",
     };
     proxy.on(deletes).times(usize::MAX).access_denied();
-    assert_no_answer_waits(config.build(client(&proxy.in_place_of(&url)).await).unwrap()).await;
+    assert_no_response_waits(config.build(client(&proxy.in_place_of(&url)).await).unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_delete_item_no_answer_waits_for_a_release() {
+async fn without_delete_item_no_response_waits_for_a_release() {
     on_dynamodb(dynamodb::Calls::Single).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_partiql_delete_no_answer_waits_for_a_release() {
+async fn without_partiql_delete_no_response_waits_for_a_release() {
     on_dynamodb(dynamodb::Calls::Batched).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_del_no_answer_waits_for_a_release() {
+async fn without_del_no_response_waits_for_a_release() {
     let (_, url) = Backend::Redis.wire();
     let user = unique_name("user");
     let mut admin = redis::Client::open(&*url).unwrap().get_multiplexed_async_connection().await.unwrap();
@@ -78,16 +78,16 @@ async fn without_del_no_answer_waits_for_a_release() {
     redis::cmd("ACL").arg(&rules).exec_async(&mut admin).await.unwrap();
     let config = redis_store::Config::new(url.replace("redis://", &format!("redis://{user}:secret@")));
     let store = config.key_prefix(unique_name("denied")).connect_timeout(SOON).response_timeout(SOON).build().unwrap();
-    assert_no_answer_waits(store).await;
+    assert_no_response_waits(store).await;
     redis::cmd("ACL").arg(&["DELUSER", &*user]).exec_async(&mut admin).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_delete_no_answer_waits_for_a_release() {
+async fn without_delete_no_response_waits_for_a_release() {
     let (connection, table) = (support::postgres::connection().await, unique_name("denied"));
     support::postgres::config(connection.clone()).table(&table).build().unwrap().migrate().await.unwrap();
     let role = support::postgres::role(&[]).await;
     let grant = format!("GRANT SELECT, INSERT, UPDATE ON \"{table}\" TO \"{}\"", role.get_user().unwrap());
     support::postgres::client(&connection).await.batch_execute(&grant).await.unwrap();
-    assert_no_answer_waits(support::postgres::config(role).table(&table).build().unwrap()).await;
+    assert_no_response_waits(support::postgres::config(role).table(&table).build().unwrap()).await;
 }

@@ -281,7 +281,7 @@ async fn workers_of_two_versions_run_each_operation_once(backend: Backend) {
 }
 
 /// It is refused in every state, and nothing changes. Work continues after the record is rolled back or has expired.
-async fn an_unknown_version_is_refused_and_goes_on_after_a_rollback(backend: Backend) {
+async fn an_unknown_version_is_refused_until_a_rollback_or_its_expiration(backend: Backend) {
     let world = World::new(backend).await;
     let store = &world.store;
     let (lost, done) = (claim(), claim());
@@ -351,12 +351,12 @@ async fn a_mark_of_an_unknown_version_is_refused_until_a_rollback(backend: Backe
 
 on_each_store!(
     memory, Memory;
-    the_next_version_and_this_one_take_turns_on_a_record, an_unknown_version_is_refused_and_goes_on_after_a_rollback
+    the_next_version_and_this_one_take_turns_on_a_record, an_unknown_version_is_refused_until_a_rollback_or_its_expiration
 );
 on_each_server!(
     the_next_version_and_this_one_take_turns_on_a_record,
     the_next_version_and_this_one_keep_one_order,
     workers_of_two_versions_run_each_operation_once,
-    an_unknown_version_is_refused_and_goes_on_after_a_rollback,
+    an_unknown_version_is_refused_until_a_rollback_or_its_expiration,
     a_mark_of_an_unknown_version_is_refused_until_a_rollback,
 );

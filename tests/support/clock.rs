@@ -1,6 +1,6 @@
 //! A clock that follows tokio's, so that paused time applies to everything in a test.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a separate module")]
 
 use std::{
     pin::pin,

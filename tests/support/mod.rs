@@ -1,6 +1,6 @@
 //! Shared support of the integration tests.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a separate module")]
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},

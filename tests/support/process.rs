@@ -1,7 +1,7 @@
 //! Processes that a test starts, stops and kills. Each is the test binary itself, which runs a single test, and finds its
 //! work in environment variables.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a separate module")]
 
 use std::{
     env,

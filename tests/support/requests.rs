@@ -1,6 +1,6 @@
 //! Requests to a store, and helpers for their results.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a separate module")]
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Servers that a single test starts, kills and restarts.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a separate module")]
 
 use std::{
     io::{BufRead, BufReader, Write},

@@ -1,6 +1,6 @@
 //! The stores to test, and macros for tests of each of them.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a separate module")]
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,6 +1,6 @@
 //! TLS in front of servers without TLS.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a separate module")]
 
 use std::{
     net::SocketAddr,

@@ -6,7 +6,6 @@
 * docs/ has at most 15 pages for users, which have at most 25,000 words with the index and the summary; docs/internals/ is not counted.
   Each page is in the summary.
 * A page for users does not name a rule of the protocol by its label.
-* No page has one of the words that AWS and Rust spell differently, or that a plainer word replaces.
 """
 
 import re
@@ -28,26 +27,6 @@ SUMMARY = DOCS / "SUMMARY.md"
 README_LINES = 170
 USER_PAGES = 15
 USER_WORDS = 25_000
-# Each with its replacement.
-WORDS = {
-    r"time-outs?": "timeout",
-    r"fail-overs?": "failover",
-    r"back-offs?": "backoff",
-    r"look-ups?": "lookup",
-    r"serialis\w+": "serialize",
-    r"recognis\w+": "recognize",
-    r"sandbox\w*": "execution environment",
-    r"of (?:its|their|your|our) own|of yours": "custom, separate",
-    r"t(?:ake|akes|ook|aking) place": "happens",
-    r"in vain": "without success",
-    r"reckon\w*": "expect, assume",
-    r"for want of": "because … is missing",
-    r"for good": "permanently",
-}
-# Where a word may stay, and why.
-EXCEPTIONS = {
-    ("docs/invocation.md", "Sandbox.Timedout"): "an error's name in Lambda",
-}
 
 
 def prose(text):
@@ -129,23 +108,10 @@ def labels(page, known):
         yield f"{label} is a label of the protocol's rules, which users do not know"
 
 
-def words(page):
-    name, text = str(page.relative_to(ROOT)), page.read_text()
-    for path, exception in EXCEPTIONS:
-        if path == name:
-            if exception not in text:
-                yield f"{exception} is an exception that the page does not need"
-            text = text.replace(exception, "")
-    for pattern, better in WORDS.items():
-        for found in re.finditer(rf"\b(?:{pattern})\b".replace(" ", r"\s+"), text, re.IGNORECASE):
-            yield f"line {text.count(chr(10), 0, found.start()) + 1}: {' '.join(found[0].split())}: write {better}"
-
-
 def main():
     listed = subprocess.run(["git", "ls-files", "-z", "*.md", ":!bench"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     pages = [ROOT / name for name in listed.split("\0") if name and (ROOT / name).exists()]
     found = [f"{page.relative_to(ROOT)}: {problem}" for page in pages for problem in broken_links(page)]
-    found += [f"{page.relative_to(ROOT)}: {problem}" for page in pages for problem in words(page)]
     found += [f"src/lib.rs: {problem}" for problem in features()]
     found += [f"docs: {problem}" for problem in sizes()]
     found += [f"docs/SUMMARY.md: {problem}" for problem in summary()]

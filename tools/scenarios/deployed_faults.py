@@ -71,7 +71,7 @@ def test_killed_function(stack, check):
 
 
 def test_failing_fifo_head(stack, check):
-    say("FIFO: the first of a seller's payouts fails for good, and those behind it wait until it is dead-lettered")
+    say("FIFO: the first of a seller's payouts fails permanently, and those behind it wait until it is dead-lettered")
     seller = f"seller-{uuid.uuid4()}"
 
     def payout(**more):

@@ -72,7 +72,7 @@ impl Stub {
 
 /// Returns the response to a request. `make instructions` does not count this.
 #[inline(never)]
-fn answer_of_stub(stub: &Stub, request: HttpRequest) -> HttpResponse {
+fn stub_response(stub: &Stub, request: HttpRequest) -> HttpResponse {
     let body = request.body().bytes().unwrap_or_default();
     let statements = memmem::find_iter(body, "\"Statement\":").count();
     if memmem::find(&body[..body.len().min(64)], b"INSERT").is_some() {
@@ -87,7 +87,7 @@ fn answer_of_stub(stub: &Stub, request: HttpRequest) -> HttpResponse {
 
 impl HttpConnector for Stub {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let response = answer_of_stub(self, request);
+        let response = stub_response(self, request);
         if self.latency.is_zero() {
             return HttpConnectorFuture::ready(Ok(response));
         }

@@ -72,7 +72,7 @@ fn may_be_refused(index: &Index, key: KeyId, of: &Key, message: &Message) -> boo
         || index.messages_of(key).chain([message]).flat_map(|message| &message.deliveries).any(|invocation| {
             index.invocations.get(invocation).is_some_and(|of| {
                 let until = of.responded.unwrap_or(of.deadline);
-                index.is_store_in_trouble(of.worker, of.began, until)
+                index.is_store_disturbed(of.worker, of.began, until)
                     || index.kill_of(of.worker, of.began, until).is_some()
             })
         })

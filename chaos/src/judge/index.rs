@@ -245,7 +245,7 @@ impl Index {
     }
 
     /// Returns whether a request of the worker to the store may have failed in this time.
-    pub(super) fn is_store_in_trouble(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
+    pub(super) fn is_store_disturbed(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
         let is_within = |begin: Ms, end: Ms| begin <= until && end.saturating_add(SILENCE) >= from;
         self.outages.iter().any(|(begin, end)| is_within(*begin, *end))
             || self.troubles.get(&worker).is_some_and(|troubles| {
@@ -286,9 +286,9 @@ impl Index {
                 // struck, such as the end of a prepared statement, the connection is lost before the handler returns.
                 let from = if is_long || run.is_transaction { run.began.at } else { end.at.saturating_sub(BEFORE_END) };
                 match run.answered.filter(|answered| answered.at <= until) {
-                    Some(answered) => self.is_store_in_trouble(run.worker, from, answered.at),
+                    Some(answered) => self.is_store_disturbed(run.worker, from, answered.at),
                     None => {
-                        self.is_store_in_trouble(run.worker, from, until)
+                        self.is_store_disturbed(run.worker, from, until)
                             || self.kill_of(run.worker, from, until).is_some()
                     }
                 }

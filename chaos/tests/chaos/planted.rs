@@ -155,7 +155,7 @@ fn nothing_runs_after_a_replay() {
 }
 
 #[test]
-fn a_takeover_that_is_not_told_is_found() {
+fn a_run_unaware_of_its_takeover_is_found() {
     lost(Policy::Rerun)
         .invoked(4_000, 1)
         .ran(4_010, 1, 1, false)
@@ -192,7 +192,7 @@ fn two_live_runs_are_found_unless_one_was_frozen() {
 }
 
 #[test]
-fn an_outcome_that_could_not_be_recorded_is_answered_alone() {
+fn only_an_unrecorded_outcome_may_differ_from_later_ones() {
     let ran = || Story::http(Policy::Rerun).ran(0, 0, 0, false);
     let again = |story: Story| story.answered(40, 0, result(0)).ran(4_000, 1, 1, true).answered(4_100, 1, result(1));
     again(ran().at(25, Fact::Struck { worker: 0, is_silent: false })).keeps();

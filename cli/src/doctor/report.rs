@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_has_the_finding_and_what_was_not_checked() {
+    fn each_format_includes_findings_and_skipped_checks() {
         let human = print(&report(), Output::Human).unwrap();
         assert_eq!(
             human,
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_without_findings_says_so() {
+    fn a_report_without_findings_prints_no_findings() {
         assert_eq!(print(&Report::default(), Output::Human).unwrap(), "no findings, 0 not checked\n");
         assert_eq!(print(&Report::default(), Output::Jsonl).unwrap(), "");
     }

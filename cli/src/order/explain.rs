@@ -133,7 +133,7 @@ fn explain(found: &Found, standing: Standing, margin: Duration) -> Explanation {
 
 fn absent() -> Explanation {
     Explanation {
-        completed: "There is no mark: no operation of the entity was claimed within the retention, or the entity is another one. If you \
+        completed: "There is no mark: no operation of the entity was claimed within the retention, or the entity differs. If you \
                  expected one, check the scope, the tenant, the name of the operations and the type of the entity."
             .to_owned(),
         who: "Nobody.".to_owned(),
@@ -148,7 +148,7 @@ fn holder(mark: &Mark, margin: Duration, now: Timestamp) -> String {
         None => "Nobody.".to_owned(),
         Some(holder) if is_live(&holder, margin, now) => format!(
             "The worker with the claim {}…, for the operation with the sequence {}. Its lease ends at {}; {} ms later, for clocks that \
-             differ, the claim has lapsed. A worker that goes on may renew it.",
+             differ, the claim has lapsed. A worker that still runs may renew it.",
             &holder.owner.to_hex()[..8],
             holder.sequence,
             relative(holder.lease_until, now),
@@ -170,7 +170,7 @@ fn next(doubted: &[Doubted], standing: Standing) -> String {
     match doubted.last() {
         None => newer.to_owned(),
         Some(last) => format!(
-            "{newer} One that is older than {} waits: in progress. Nobody knows whether what is in doubt took effect, and an older \
+            "{newer} One that is older than {} waits: in progress. Nobody knows whether the operations in doubt took effect, and an older \
              operation could overwrite it. That ends when the operation completes or fails permanently, a newer one completes, or you \
              state what happened.",
             last.sequence

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use crate::support::{Backend, Records, file, objects, on_each_store, receipt};
 
 on_each_store!(
-    a_released_operation_runs_and_is_told_that_it_took_over,
+    a_released_operation_runs_as_a_takeover,
     a_hung_run_is_released_by_a_filter,
     a_settled_operation_replays_the_given_result,
     a_settled_operation_keeps_the_retention_of_its_claim,
@@ -18,10 +18,10 @@ on_each_store!(
     a_success_is_forgotten_only_with_done,
     a_redacted_success_is_replayed_without_its_result,
     a_live_claim_is_left_alone,
-    what_changes_meanwhile_is_left_alone,
+    a_record_that_changes_meanwhile_is_left_alone,
 );
 
-async fn a_released_operation_runs_and_is_told_that_it_took_over(backend: Backend) {
+async fn a_released_operation_runs_as_a_takeover(backend: Backend) {
     let records = Records::new(backend).await;
     records.abandon("order 7").await;
     let once = records.engine(AfterUnknown::Refuse).await;
@@ -168,7 +168,7 @@ async fn a_live_claim_is_left_alone(backend: Backend) {
 }
 
 /// The tool makes one change a second, so that the last of these has time to change.
-async fn what_changes_meanwhile_is_left_alone(backend: Backend) {
+async fn a_record_that_changes_meanwhile_is_left_alone(backend: Backend) {
     let records = Records::new(backend).await;
     let mut ids = Vec::new();
     for key in ["order 1", "order 2", "order 3", "order 4"] {

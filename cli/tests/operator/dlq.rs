@@ -32,7 +32,7 @@ fn sorted(mut orders: Vec<String>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_says_what_a_redrive_does() {
+async fn a_list_shows_the_effect_of_a_redrive() {
     let queues = Queues::new("").await;
     queues.records.complete("1").await;
     let failed = queues.records.fail("2").await;
@@ -128,7 +128,7 @@ async fn nothing_is_moved_without_leave() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_filter_leaves_is_visible_at_once() {
+async fn messages_skipped_by_a_filter_are_visible_immediately() {
     let queues = Queues::new("").await;
     queues.records.fail("2").await;
     for order in ["1", "2", "3"] {
@@ -169,7 +169,7 @@ async fn a_fifo_queue_keeps_groups_and_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fifo_queue_does_not_drop_what_it_has_accepted_before() {
+async fn a_fifo_queue_accepts_a_redriven_message_again() {
     let queues = Queues::new(".fifo").await;
     let first = queues.client.send_message().queue_url(&queues.source).message_body(body("a-1"));
     first.message_group_id("a").message_deduplication_id("id of a-1").send().await.unwrap();
@@ -323,7 +323,7 @@ async fn a_message_that_sqs_refuses_does_not_stop_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_does_not_hide_what_was_moved() {
+async fn an_error_does_not_hide_the_moved_count() {
     let queues = Queues::new("").await;
     queues.dead_letter("1", &[]).await;
     let receives = Mutex::new(0);
@@ -396,7 +396,7 @@ async fn the_source_queue_is_the_default() {
 
 /// The function dead-letters it again while the tool, which moves one message a second, is at work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_fails_again_is_moved_once() {
+async fn a_message_that_fails_again_is_moved_once() {
     let queues = Queues::new("").await;
     for order in 0..6 {
         queues.dead_letter(&order.to_string(), &[]).await;

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Backend, Records, ended, file, objects, on_each_store, tool};
 
-on_each_store!(nothing_is_changed_without_leave, an_audit_line_says_who_did_what);
+on_each_store!(nothing_is_changed_without_leave, an_audit_line_names_the_user_and_the_change);
 
 async fn nothing_is_changed_without_leave(backend: Backend) {
     let records = Records::new(backend).await;
@@ -25,7 +25,7 @@ async fn nothing_is_changed_without_leave(backend: Backend) {
     assert_eq!(records.read(hash).await, before);
 }
 
-async fn an_audit_line_says_who_did_what(backend: Backend) {
+async fn an_audit_line_names_the_user_and_the_change(backend: Backend) {
     let records = Records::new(backend).await;
     let hash = records.abandon("order 7").await;
     let change = ["release", "--operation", "charge", "--key", "order 7", "--yes"];

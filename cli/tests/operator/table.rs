@@ -10,7 +10,7 @@ async fn a_table_of_the_library_has_no_fault() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_table_is_named_with_what_it_lacks() {
+async fn table_check_refuses_postgres_and_reports_a_missing_table() {
     let records = Records::new(Backend::Postgres).await;
     let refused = records.run(&["table", "check"]).await.assert_code(2);
     assert!(refused.errors.contains("is not in DynamoDB"), "{refused:?}");

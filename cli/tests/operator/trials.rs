@@ -8,7 +8,11 @@ use crate::{
     support::{Backend, Ended, Records, ended, on_each_store, on_ministack, receipt, server},
 };
 
-on_each_store!(a_message_that_failed_is_done, an_unknown_outcome_is_settled, a_blocked_entity_goes_on);
+on_each_store!(
+    a_message_that_failed_is_done,
+    an_unknown_outcome_is_settled,
+    a_blocked_entity_resumes_after_order_clear
+);
 
 const PAGE: &str = include_str!("../../../docs/troubleshooting.md");
 const MAX_COMMANDS: usize = 5;
@@ -105,7 +109,7 @@ async fn an_unknown_outcome_is_settled(backend: Backend) {
     assert!(matches!(outcome, Outcome::TookOver(_)), "{outcome:?}");
 }
 
-async fn a_blocked_entity_goes_on(backend: Backend) {
+async fn a_blocked_entity_resumes_after_order_clear(backend: Backend) {
     let records = Records::new(backend).await;
     let lost = || async { Err::<String, _>(Failure::unknown("the connection was lost")) };
     let earlier = records.earlier().await;

@@ -63,7 +63,7 @@ async fn every_order_takes_effect_once_although_the_consumer_is_killed() {
 }
 
 #[tokio::test]
-async fn what_no_delivery_can_help_goes_to_the_dead_letters() {
+async fn orders_that_can_never_succeed_are_dead_lettered() {
     let world = World::new().await;
     let mut free: serde_json::Value = serde_json::from_str(&order("free")).unwrap();
     free["cents"] = 0.into();
@@ -100,7 +100,7 @@ async fn an_entry_is_dead_lettered_once() {
 }
 
 #[tokio::test]
-async fn at_sigterm_it_completes_what_it_has_read() {
+async fn on_sigterm_it_completes_the_orders_it_has_read() {
     let world = World::new().await;
     let ids = ids(0);
     for id in &ids {
@@ -121,7 +121,7 @@ async fn at_sigterm_it_completes_what_it_has_read() {
 }
 
 #[tokio::test]
-async fn what_does_not_end_in_time_is_rolled_back_and_done_by_another() {
+async fn an_order_unfinished_at_shutdown_is_rolled_back_and_redone_elsewhere() {
     let world = World::new().await;
     world.add(&order("a")).await;
     let mut stuck = world.start(&[("DELAY_MS", "120000"), ("DRAIN_MS", "100")]);

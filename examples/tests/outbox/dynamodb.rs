@@ -171,7 +171,7 @@ async fn messages_of_a_relay_that_is_killed_are_delivered_again() {
     function.send(&batches[0]);
     let first = killed.next().await.unwrap();
     let mut deliveries = [vec![first], killed.kill().await].concat();
-    assert!(!function.has_answer());
+    assert!(!function.has_response());
     assert!(deliveries.len() < BATCH);
 
     // Every batch is then delivered twice, as if the first response had been lost.
@@ -194,7 +194,7 @@ async fn messages_of_a_relay_that_is_killed_are_delivered_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_not_published_is_where_lambda_goes_on() {
+async fn lambda_resumes_at_the_first_change_that_was_not_published() {
     let change = |number: u32, message: Value| {
         json!({
             "eventID": number.to_string(),

@@ -80,7 +80,7 @@ impl RuntimeApi {
         timeout(TIMEOUT, self.answers.recv()).await.expect("an answer in time").unwrap()
     }
 
-    pub fn has_answer(&self) -> bool {
+    pub fn has_response(&self) -> bool {
         !self.answers.is_empty()
     }
 }

@@ -66,7 +66,7 @@ impl Payments {
             .unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap()).lines();
         let log = BufReader::new(process.stderr.take().unwrap()).lines();
-        let line = output.next_line().await.unwrap().expect("the process says where it listens");
+        let line = output.next_line().await.unwrap().expect("the process prints its address");
         let url = line.strip_prefix("listening on ").unwrap().to_owned();
         Self { process, log, _output: output, url }
     }

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_delivery_is_the_one_that_the_template_says() {
+    fn max_receives_matches_the_template() {
         let template = include_str!("../../../template.yaml");
         let queue = template.split("\n  PayoutsQueue:\n").nth(1).and_then(|rest| rest.split("\n\n").next());
         let limit = format!("maxReceiveCount: {MAX_RECEIVES}\n");

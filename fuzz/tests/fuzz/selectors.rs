@@ -46,7 +46,7 @@ fn document(input: &mut Input<'_>) -> (Json, String) {
 }
 
 target!(
-    /// A pointer finds what the oracle finds, with all digits.
+    /// A pointer and the oracle find the same value, with all digits.
     pointers,
     |bytes| {
         let mut input = Input::new(bytes);
@@ -69,7 +69,7 @@ target!(
 );
 
 target!(
-    /// Expressions of JMESPath. A path of names finds what a pointer finds.
+    /// Expressions of JMESPath. A path of names finds the same value as a pointer.
     expressions,
     |bytes| {
         let mut input = Input::new(bytes);

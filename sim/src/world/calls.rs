@@ -95,15 +95,15 @@ async fn operate(env: Arc<Environment>, once: Idempotency, order: Order, context
         }
     };
     if world.plan.policy(Entry::Call) != Policy::Probe {
-        return answer_to(operation.run_with(work).await);
+        return response_to(operation.run_with(work).await);
     }
     let of_probe = Arc::clone(&env);
     let probe =
         move |_: Claim| async move { handler::probe(of_probe, order.key).await.map(done).map_err(Failure::from) };
-    answer_to(operation.probe(probe).run_with(work).await)
+    response_to(operation.probe(probe).run_with(work).await)
 }
 
-fn answer_to(result: Result<Outcome<String>, lambda_once::Error>) -> Answer {
+fn response_to(result: Result<Outcome<String>, lambda_once::Error>) -> Answer {
     let ran = match &result {
         Ok(
             Outcome::Executed(text)
@@ -115,14 +115,14 @@ fn answer_to(result: Result<Outcome<String>, lambda_once::Error>) -> Answer {
         _ => None,
     };
     let kind = result.as_ref().map(Outcome::kind).map_err(lambda_once::Error::kind);
-    match answer_of(kind, ran) {
+    match response_of(kind, ran) {
         Answer::Replayed(_) => Answer::Replayed(ran),
         answer => answer,
     }
 }
 
 /// Returns the response that an outcome means. A replay in a batch comes without its result.
-pub(super) fn answer_of(outcome: Result<OutcomeKind, ErrorKind>, ran: Option<RunId>) -> Answer {
+pub(super) fn response_of(outcome: Result<OutcomeKind, ErrorKind>, ran: Option<RunId>) -> Answer {
     match outcome {
         Ok(OutcomeKind::Executed) => Answer::Executed(ran),
         Ok(OutcomeKind::TookOver) => Answer::TookOver(ran),
@@ -169,7 +169,7 @@ pub(super) fn exchange(env: &Arc<Environment>) -> Exchange {
             let (parts, body) = response.into_parts();
             let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
             let is_replay = parts.headers.get("idempotency-replayed").is_some_and(|value| value == "true");
-            answer_in(parts.status, is_replay, &String::from_utf8_lossy(&body))
+            response_in(parts.status, is_replay, &String::from_utf8_lossy(&body))
         })
     })
 }
@@ -210,7 +210,7 @@ fn request(order: Order, context: Option<Context>) -> Request<Full<Bytes>> {
     request
 }
 
-fn answer_in(status: StatusCode, is_replay: bool, body: &str) -> Answer {
+fn response_in(status: StatusCode, is_replay: bool, body: &str) -> Answer {
     let code = || {
         let problem: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
         problem["code"].as_str().unwrap_or_default().to_owned()

@@ -183,7 +183,7 @@ async fn deliver(env: &Arc<Environment>, batches: &Batches, deliveries: Vec<Deli
     for (nth, call) in asked.iter().enumerate() {
         let report = records.iter().find(|report| report.index == nth);
         let ran = env.returned(deliveries[nth].order.key);
-        world.tell(*call, report.map_or(Answer::Error, |report| calls::answer_of(report.outcome, ran)));
+        world.tell(*call, report.map_or(Answer::Error, |report| calls::response_of(report.outcome, ran)));
     }
     let failed = response.map(|response| response.batch_item_failures);
     for delivery in deliveries {

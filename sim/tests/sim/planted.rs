@@ -116,19 +116,19 @@ fn an_outcome_may_change_after_its_retention() {
 }
 
 #[test]
-fn an_answer_that_is_not_recorded_is_refused() {
+fn a_replay_of_an_unrecorded_result_is_refused() {
     let history = Planted::new(Policy::Rerun).begin(0, 0, false).effect(5, 0).end(9, 0, End::Returned).ask(10, 0, 0);
     history.tell(20, 0, Answer::Replayed(Some(0))).refused("answers are recorded");
 }
 
 #[test]
-fn an_answer_that_hides_a_takeover_is_refused() {
+fn an_outcome_that_hides_a_takeover_is_refused() {
     let history = Planted::new(Policy::Rerun).ask(0, 0, 0).begin(10, 0, true).effect(20, 0).end(30, 0, End::Returned);
     history.record(40, 0).tell(50, 0, Answer::Executed(Some(0))).refused("answers show a takeover");
 }
 
 #[test]
-fn an_answer_other_than_the_decision_is_refused() {
+fn an_outcome_other_than_the_decision_is_refused() {
     for answer in [Answer::InProgress, Answer::Abandoned, Answer::Mismatch, Answer::ReplayedFailure] {
         let history = Planted::new(Policy::Rerun).executed().ask(60, 1, 0).tell(70, 1, answer);
         history.refused("a decided key is replayed");
@@ -257,7 +257,7 @@ fn a_second_effect_of_one_run_is_refused() {
 }
 
 #[test]
-fn a_takeover_that_is_not_told_is_refused() {
+fn a_run_unaware_of_its_takeover_is_refused() {
     Planted::new(Policy::Rerun).lost().begin(7_000, 1, false).refused("a run after a loss is told so");
 }
 

@@ -81,7 +81,7 @@ mod tests {
 
     /// In the order that AWS documents: the shorter sequencer is padded with zeros on the right.
     #[test]
-    fn sequencers_compare_as_the_documentation_says() {
+    fn sequencers_compare_as_documented_by_aws() {
         let ascending =
             ["0055AED6DCD90281E5", "0055aed6dcd90281e6", "006408CAD69598B05E", "617f08299329d189", "617f0837b476e463"];
         for pair in ascending.windows(2) {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_hexadecimal_has_no_place() {
+    fn an_invalid_sequencer_has_no_sequence() {
         for text in ["", "Happy Sequencer", "+1", "0x1", "1 ", &"1".repeat(MAX_DIGITS + 1)] {
             assert_eq!(sequence(text), None, "{text:?}");
         }

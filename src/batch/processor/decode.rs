@@ -135,19 +135,19 @@ fn undecodable(source: &BoxError, settings: &EngineSettings, body: &[u8]) -> Err
             let said = redacted(source, body);
             Error::not_decoded(format!("the decoder failed, and a retry may succeed: {said}"))
         }
-        Some(Verdict::Permanent | Verdict::Superseded) | None => Error::undecodable(what_is_wrong(&**source, body)),
+        Some(Verdict::Permanent | Verdict::Superseded) | None => Error::undecodable(decode_error_text(&**source, body)),
     }
 }
 
 /// Describes the error. The decoder's own text may quote the body, so values of the body are redacted.
-fn what_is_wrong(source: &(dyn std::error::Error + Send + Sync + 'static), body: &[u8]) -> String {
+fn decode_error_text(source: &(dyn std::error::Error + Send + Sync + 'static), body: &[u8]) -> String {
     if let Some(error) = source.downcast_ref::<EnvelopeError>() {
         return error.to_string();
     }
     let said = match (source.downcast_ref::<DecodeError>(), source.downcast_ref::<serde_json::Error>()) {
         (Some(error), _) => error.describe("body", body),
         (None, Some(error)) => describe(error, &[], "body", body),
-        (None, None) => return format!("the body is not what the handler takes: {}", redacted(source, body)),
+        (None, None) => return format!("the body does not match the handler's type: {}", redacted(source, body)),
     };
     if body == b"null" {
         return "the body is `null`, as in a Kafka tombstone, and the handler does not take an `Option`".to_owned();
@@ -166,18 +166,18 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decoded_is_said_without_anything_of_the_body() {
+    fn a_decode_error_never_quotes_the_body() {
         let undecodable = |error: BoxError| undecodable(&error, &EngineSettings::default(), b"secret").to_string();
         let said = |body: &str| undecodable(serde_json::from_str::<Order>(body).unwrap_err().into());
         let place = "at line 1 column";
         assert_eq!(said("{}"), format!("decode (invalid_payload): the body has a missing field `order_id` {place} 2"));
-        let wrong = "decode (invalid_payload): the body is not what the handler takes";
+        let wrong = "decode (invalid_payload): the body does not match the handler's type";
         let expected = format!("{wrong}: expected u64 {place} 20");
         assert_eq!(said(r#"{"order_id":"secret"}"#), expected);
         assert_eq!(said("{secret"), format!("decode (invalid_payload): the body is not JSON {place} 2"));
         assert_eq!(
             undecodable("no secret is known".into()),
-            "decode (invalid_payload): the body is not what the handler takes: no … is known"
+            "decode (invalid_payload): the body does not match the handler's type: no … is known"
         );
     }
 }

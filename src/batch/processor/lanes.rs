@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_blocks_what_is_behind_it_in_its_lane_or_in_the_batch() {
+    fn a_failure_blocks_later_records_of_its_lane_or_of_the_batch() {
         for (on_failure, others_run) in [(OnFailure::StopGroup, true), (OnFailure::StopBatch, false)] {
             let mut lanes = lanes(&["a", "a", "b"], on_failure);
             assert!(!lanes.take_change());
@@ -262,7 +262,7 @@ mod tests {
             lanes.fail(1);
             assert_eq!((lanes.may_start(3), lanes.take_change()), (others_run, !others_run));
             let over = lanes.advance(0, |index| (index < 2).then_some(index == 1));
-            assert_eq!((over, lanes.has_its_turn(3)), (vec![0, 1], true), "what is before it counts");
+            assert_eq!((over, lanes.has_its_turn(3)), (vec![0, 1], true), "records before it count");
         }
     }
 
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_goes_on_when_the_leader_of_its_record_has_no_order() {
+    fn a_lane_continues_when_the_leader_of_its_record_has_no_order() {
         let mut lanes = lanes(&["", "b", "b"], OnFailure::StopGroup);
         lanes.wait_for(1, 0);
         lanes.advance(1, |_| None);

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_of_another_type_is_an_error_that_names_what_is_missing() {
+    fn an_error_for_another_item_type_names_the_missing_field() {
         #[derive(Debug, serde::Deserialize)]
         struct Order {
             #[serde(rename = "order_id")]

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_probe_is_asked_for_where_it_is_given() {
+    fn the_error_for_a_missing_probe_names_where_to_give_one() {
         let store = Unordered { id: StoreId::unique(), format: RecordFormat::Native };
         let builder = Idempotency::builder(store).disabled(false).after_unknown(AfterUnknown::Probe);
         let engine = builder.build().unwrap().engine;
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disabled_engine_refuses_only_what_its_handlers_could_not_use() {
+    fn a_disabled_engine_refuses_only_options_handlers_cannot_use() {
         let refused = refusals(true);
         assert_eq!(refused.len(), 2, "{refused:?}");
         assert!(refused[0].contains("own store") && refused[1].contains("zero"), "{refused:?}");

@@ -117,7 +117,7 @@ impl Engine {
     pub(super) async fn abandon(&self, claim: Option<&Claim>, writes: &dyn Commit) -> Result<(), Error> {
         let now = self.clock.now();
         let time = claim.map_or(Duration::MAX, |claim| claim.granted().window.settles_until(now, true).since(now) / 2);
-        told_in(time, writes.abandon()).await
+        confirm_within(time, writes.abandon()).await
     }
 
     async fn commit_claimed<T: Send>(
@@ -140,7 +140,7 @@ impl Engine {
                 // case a release would be applied.
                 if (error.kind(), error.status()) == (ErrorKind::Timeout, ErrorStatus::Ambiguous) {
                     let time = until.since(self.clock.now()) / 2;
-                    error = told_in(time, writes.check_unanswered(&request)).await.err().unwrap_or(error);
+                    error = confirm_within(time, writes.check_unanswered(&request)).await.err().unwrap_or(error);
                 }
                 if may_be_committed(&error) {
                     tell_doubt(Some(claim.key()), &error);
@@ -178,7 +178,7 @@ impl Engine {
             Verdict::Unknown => return self.keep(claim, failure, end),
         };
         let request = request_of(claim, settlement);
-        let fate = match self.settle_until_answered(&request, until, is_certain).await {
+        let fate = match self.settle_with_retries(&request, until, is_certain).await {
             Ok(answer) => fate(answer, claim.granted().owner),
             Err(trouble) => {
                 tracing::error!(target: "lambda_once", key = %claim.key(), %failure, error = %trouble, "it is not known whether the transaction was committed; a later delivery finds out");
@@ -209,7 +209,7 @@ impl Engine {
 
     /// A release after a commit that was certainly not applied is optional, and is given up like any other release if
     /// it is refused.
-    async fn settle_until_answered(
+    async fn settle_with_retries(
         &self,
         request: &SettleRequest,
         mut until: Timestamp,
@@ -235,7 +235,7 @@ impl Engine {
 }
 
 /// Awaits the store's report on a transaction for `time`. Without a report the transaction may be committed.
-async fn told_in(time: Duration, answer: BoxFuture<'_, Result<(), Error>>) -> Result<(), Error> {
+async fn confirm_within(time: Duration, answer: BoxFuture<'_, Result<(), Error>>) -> Result<(), Error> {
     timeout(time.min(MAX_CALL_TIME), answer).await.unwrap_or_else(|_| {
         let message = "the store did not confirm in time that the transaction was rolled back";
         Err(Error::new(ErrorKind::Transaction, ErrorStatus::Ambiguous, COMMIT, message))

@@ -62,7 +62,7 @@ impl Engine {
     ) -> impl Future<Output = F::Output> + use<'a, F> {
         let observers = &self.settings.observers;
         let tally = (!observers.is_empty()).then(|| Arc::new(Tally::new(observers.clone())));
-        let is_nested = tally.is_some() && Tally::tells(observers);
+        let is_nested = tally.is_some() && Tally::reports_to(observers);
         Tallied::new(tally.clone(), future)
             .map(move |output| {
                 if let Some(tally) = tally {
@@ -150,11 +150,11 @@ impl Engine {
     /// Logs an operation whose outcome could not be decided, and notifies observers.
     pub(crate) fn tell_error(&self, subject: Subject<'_>, error: &Error) {
         spans::conclude(subject.key, 0, error.kind().as_str(), Level::ERROR);
-        self.tell_trouble(subject, error);
+        self.log_and_observe_error(subject, error);
     }
 
     /// Logs the error of an operation that runs nevertheless, unprotected, and notifies observers.
-    pub(crate) fn tell_trouble(&self, subject: Subject<'_>, error: &Error) {
+    pub(crate) fn log_and_observe_error(&self, subject: Subject<'_>, error: &Error) {
         let Subject { operation, key, .. } = subject;
         let outcome = error.kind().as_str();
         match key {

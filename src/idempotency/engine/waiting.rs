@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_free_stays_so_when_a_poll_says_it_later() {
+    fn a_key_freed_during_the_wait_is_claimed_despite_a_late_poll() {
         let mut early = wait(20);
         assert!(early.polled(Polled::Free, at(40)).is_none());
         assert_eq!(early.step(at(40)), WaitStep::Claim);

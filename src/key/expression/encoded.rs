@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_alphabet_is_refused() {
+    fn invalid_base64_is_refused() {
         assert_eq!(base64("YW\nJj").as_deref(), Ok("abc"));
         for other in ["Y-Jj", "YW_j", "YW*Jj", "YWJj=", "YQ==YQ=="] {
             assert_eq!(base64(other), Err(Problem::Base64), "{other}");

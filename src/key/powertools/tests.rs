@@ -46,7 +46,7 @@ fn names_that_differ_in_case_alone_have_one_order_however_they_were_sent() {
 }
 
 #[test]
-fn a_key_tells_prefixes_and_dialects_apart() {
+fn a_key_depends_on_its_prefix() {
     let of = |dialect, prefix| PowertoolsKeys::new(dialect, prefix).hash(b"7");
     let key = of(Dialect::Python, "orders.app.handler");
     assert_eq!(key, of(Dialect::Python, "orders.app.handler"));

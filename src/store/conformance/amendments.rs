@@ -30,7 +30,7 @@ impl Subject {
 
     /// Amends the current record.
     async fn amend_now(&self, key: KeyHash, amendment: Amendment) -> Result<Amended, Error> {
-        let record = self.record(key, "what is amended").await;
+        let record = self.record(key, "the amended record").await;
         self.amend(&request(key, &record, amendment)).await
     }
 
@@ -103,7 +103,7 @@ pub async fn an_amendment_changes_only_the_record_that_was_read(subject: &Subjec
 pub async fn a_refused_amendment_returns_the_record(subject: &Subject) {
     const RULE: &str = "O1: a record that is not as it was read is returned";
     let refused = async |key| {
-        let read = subject.record(key, "what is amended").await;
+        let read = subject.record(key, "the amended record").await;
         subject.stays(&request(key, &Record { attempt: read.attempt + 1, ..read }, FORGET_ALL), RULE).await;
     };
     for result in [json("1"), deflated(), encoded(), StoredResult::DROPPED, StoredResult::SUPERSEDED] {
@@ -144,7 +144,7 @@ pub async fn an_amendment_finds_no_expired_record(subject: &Subject) {
 
 /// A live claim belongs only to its holder, until the lease and the margin have passed.
 // Tests O3.
-pub async fn a_claim_that_stands_is_not_amended(subject: &Subject) {
+pub async fn a_live_claim_is_not_amended(subject: &Subject) {
     const RULE: &str = "O3: a claim that stands is never amended";
     let claim = new_claim();
     subject.granted(&claim).await;
@@ -157,7 +157,7 @@ pub async fn a_claim_that_stands_is_not_amended(subject: &Subject) {
             subject.stays(&request(claim.key, &read, amendment), RULE).await;
         }
         subject
-            .refuses(claim.key, Amendment::Redact, ErrorKind::Request, "O6: what is in progress has no result")
+            .refuses(claim.key, Amendment::Redact, ErrorKind::Request, "O6: an operation in progress has no result")
             .await;
     }
     subject.advance(A_MILLISECOND).await;
@@ -180,7 +180,7 @@ pub async fn a_lapsed_claim_is_settled_by_an_operator(subject: &Subject) {
         if !matches!(again, Ok(Amended::Changed)) {
             broken("O5: a settle that is sent again is a success", "Ok(Changed)", again);
         }
-        const OTHER: &str = "O5: another settle of what was read changes nothing";
+        const OTHER: &str = "O5: another settle of the record that was read changes nothing";
         subject.stays(&request(claim.key, &read, settle_as(json("\"another\""))), OTHER).await;
         expect("O5: the claim has no owner any more", record.owner, None);
         let expires = record.settled_at.map(|settled_at| settled_at.after(RETENTION).seconds_rounded_up());
@@ -216,7 +216,7 @@ pub async fn a_forgotten_record_leaves_its_key_free(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
     subject.done(&claim, complete("1")).await;
-    const RULE: &str = "O4: a completed record is forgotten only if the request says so";
+    const RULE: &str = "O4: a completed record is forgotten only if the request permits it";
     subject.refuses(claim.key, FORGET, ErrorKind::Request, RULE).await;
 }
 
@@ -246,7 +246,7 @@ pub async fn a_redacted_record_still_guards_its_key(subject: &Subject) {
     subject.done(&claim, Settlement::complete(StoredResult::SUPERSEDED, RETENTION)).await;
     let before = subject.record(claim.key, "an outcome").await;
     subject.amended(claim.key, Amendment::Redact, "O6: an outcome is redacted").await;
-    subject.unchanged(claim.key, Some(&before), "O6: what was superseded stays so").await;
+    subject.unchanged(claim.key, Some(&before), "O6: a superseded record stays superseded").await;
 }
 
 /// An amendment changes no other record, even if that has the same status and attempt, or no owner either.
@@ -293,7 +293,7 @@ pub async fn a_takeover_and_an_amendment_exclude_each_other(subject: &Subject) {
 }
 
 /// The results of a call are independent and in the order of its requests.
-pub async fn amendments_are_answered_in_order(subject: &Subject) {
+pub async fn amendment_results_are_in_request_order(subject: &Subject) {
     let claims = [(); 4].map(|()| new_claim());
     let mut requests = Vec::new();
     for (i, claim) in claims.iter().enumerate() {
@@ -301,7 +301,7 @@ pub async fn amendments_are_answered_in_order(subject: &Subject) {
         if i != 3 {
             subject.done(claim, complete("1")).await;
         }
-        let record = subject.record(claim.key, "what is amended").await;
+        let record = subject.record(claim.key, "the amended record").await;
         requests.push(request(claim.key, &record, if i == 1 { FORGET } else { Amendment::Redact }));
     }
     requests[2].key = new_claim().key;

@@ -52,7 +52,7 @@ pub async fn of_many_claims_exactly_one_is_granted(subject: &Subject) {
 
 /// A claim that is sent again after a lost response is granted, with the recorded lease and history.
 // Tests C5.
-pub async fn a_claim_sent_again_is_granted_as_the_record_says(subject: &Subject) {
+pub async fn a_claim_sent_again_gets_its_first_grant(subject: &Subject) {
     let claim = new_claim();
     let first = subject.granted(&claim).await;
     subject.advance(LEASE / 2).await;
@@ -322,7 +322,7 @@ pub async fn a_live_claim_never_counts_as_expired(subject: &Subject) {
 }
 
 /// The results of a call are independent and in the order of its requests.
-pub async fn batches_are_answered_in_order(subject: &Subject) {
+pub async fn batch_results_are_in_request_order(subject: &Subject) {
     const RULE: &str = "the answers of a call have the order of its requests";
     let done = new_claim();
     subject.granted(&done).await;
@@ -379,10 +379,10 @@ pub async fn warming_changes_nothing(subject: &Subject) {
 
 /// A record contains the operation that was claimed, the application's label, and the times of the claim and the
 /// settle. A later claim leaves no part of an earlier one.
-pub async fn a_record_says_what_was_claimed_and_when(subject: &Subject) {
-    const RULE: &str = "a record says the operation, its label, and when its last claim was granted";
-    const SETTLED: &str = "a record says when its last claim was completed, failed or handed back";
-    let says = |record: &Record| (record.operation.clone(), record.label.clone(), record.claimed_at);
+pub async fn a_record_contains_operation_label_and_times(subject: &Subject) {
+    const RULE: &str = "a record contains the operation, its label, and the time of its last grant";
+    const SETTLED: &str = "a record contains the time at which its last claim was completed, failed or handed back";
+    let described = |record: &Record| (record.operation.clone(), record.label.clone(), record.claimed_at);
     let expected = |claim: &ClaimRequest, grant: Grant| {
         (Some(Arc::clone(&claim.operation)), claim.label.clone(), Some(grant.lease_until.before(LEASE)))
     };
@@ -393,12 +393,12 @@ pub async fn a_record_says_what_was_claimed_and_when(subject: &Subject) {
         let claim = labelled(new_claim());
         let grant = subject.granted(&claim).await;
         let record = subject.record(claim.key, "a claim").await;
-        expect(RULE, says(&record), expected(&claim, grant));
+        expect(RULE, described(&record), expected(&claim, grant));
         expect(SETTLED, record.settled_at, None);
         subject.advance(A_MILLISECOND).await;
         subject.done(&claim, outcome).await;
         let record = subject.record(claim.key, "an outcome").await;
-        expect(RULE, says(&record), expected(&claim, grant));
+        expect(RULE, described(&record), expected(&claim, grant));
         if record.settled_at <= record.claimed_at {
             broken(SETTLED, "a time after that of the claim", record);
         }
@@ -407,7 +407,7 @@ pub async fn a_record_says_what_was_claimed_and_when(subject: &Subject) {
         let next = ClaimRequest { key: claim.key, ..next };
         let grant = subject.granted(&next).await;
         let record = subject.record(next.key, "a claim").await;
-        expect("a claim leaves no label of an earlier one", says(&record), expected(&next, grant));
+        expect("a claim leaves no label of an earlier one", described(&record), expected(&next, grant));
         expect(SETTLED, record.settled_at, None);
     }
 
@@ -419,7 +419,7 @@ pub async fn a_record_says_what_was_claimed_and_when(subject: &Subject) {
     subject.advance(A_MILLISECOND).await;
     subject.done(&taker, HAND_BACK).await;
     let record = subject.record(claim.key, "a claim that was handed back").await;
-    expect(RULE, says(&record), expected(&taker, grant));
+    expect(RULE, described(&record), expected(&taker, grant));
     if record.settled_at <= record.claimed_at {
         broken(SETTLED, "a time after that of the claim", record);
     }

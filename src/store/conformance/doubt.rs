@@ -42,7 +42,7 @@ pub async fn doubt_ends_with_its_operation_or_a_newer_one(subject: &Subject) {
             Settlement::Record { outcome: FinalStatus::Failed, .. } => {
                 subject.granted(&entity.claim(4_u64)).await;
             }
-            _ => subject.waits(&entity.claim(4_u64), None, "after a hand-back of what is in doubt").await,
+            _ => subject.waits(&entity.claim(4_u64), None, "after a hand-back of an operation in doubt").await,
         }
     }
     let entity = Entity::new();
@@ -132,11 +132,11 @@ pub(super) async fn lost(subject: &Subject, entity: &Entity, count: u64) -> Vec<
     for number in 1..=count {
         let claim = long(entity, 10 * number);
         let grant = subject.granted(&claim).await;
-        let rule = "G2: the first claim for which operations in doubt merge says so, and no other";
+        let rule = "G2: the first claim for which operations in doubt merge reports it, and no other";
         expect(rule, grant.has_merged_doubt, number == 66);
         if number == 66 {
             let again = subject.granted(&claim).await;
-            expect("C5: a claim that merged doubt says so when it is sent again", again.has_merged_doubt, true);
+            expect("C5: a claim that merged doubt reports it when it is sent again", again.has_merged_doubt, true);
         }
         subject.advance(LAPSE).await;
         lost.push(claim);

@@ -32,7 +32,11 @@ impl Subject {
         let page = list.list(request).await;
         let page = page.unwrap_or_else(|error| broken("a store that can be reached answers", "Ok(…)", error));
         if page.read < page.records.len() as u64 {
-            broken("a page says how many records it has read", "as many as it has, at the least", page.read);
+            broken(
+                "a page contains the number of records that it has read",
+                "as many as it has, at the least",
+                page.read,
+            );
         }
         page
     }
@@ -89,7 +93,7 @@ pub async fn operations_are_listed_by_their_state(subject: &Subject) {
     subject.lists(of(&operation, ListedState::Failed), [&failed], RULE).await;
     let (records, _) = subject.pages(in_progress).await;
     for (key, record) in records {
-        expect(RULE, record, subject.record(key, "what is listed").await.without_data());
+        expect(RULE, record, subject.record(key, "the listed record").await.without_data());
     }
     let (records, _) = subject.pages(of(&operation, ListedState::Failed)).await;
     let found = records.into_values().next().map(|record| (record.operation, record.label, record.result.data));
@@ -153,7 +157,7 @@ pub async fn a_cursor_of_nobody_is_refused(subject: &Subject) {
 
 /// Lists that run simultaneously with claims and settles fail nothing. When those are over, exactly the open operations
 /// are listed.
-pub async fn what_completes_meanwhile_is_not_listed_afterwards(subject: &Subject) {
+pub async fn operations_completed_during_a_list_are_not_listed_afterwards(subject: &Subject) {
     let operation = operation();
     let claims: Vec<_> = (0..12).map(|_| named(&operation)).collect();
     let work = join_all(claims.iter().enumerate().map(|(place, claim)| async move {

@@ -60,7 +60,7 @@ macro_rules! conformance_tests {
         $crate::conformance_tests!($subject;
             a_new_key_is_granted_and_then_in_progress,
             of_many_claims_exactly_one_is_granted,
-            a_claim_sent_again_is_granted_as_the_record_says,
+            a_claim_sent_again_gets_its_first_grant,
             a_lapsed_claim_sent_again_takes_over,
             a_lapsed_claim_is_taken_over_and_a_standing_one_is_not,
             a_takeover_sent_again_still_took_over,
@@ -73,13 +73,13 @@ macro_rules! conformance_tests {
             payloads_of_different_versions_are_not_compared,
             an_expired_record_counts_as_absent,
             a_live_claim_never_counts_as_expired,
-            batches_are_answered_in_order,
+            batch_results_are_in_request_order,
             warming_changes_nothing,
-            a_record_says_what_was_claimed_and_when,
+            a_record_contains_operation_label_and_times,
             a_completed_operation_replays_its_result,
             a_failed_operation_replays_its_failure,
             results_come_back_as_they_were_stored,
-            results_are_left_out_where_they_are_not_asked_for,
+            results_are_omitted_only_on_request,
             the_largest_result_fits,
             a_released_key_is_free,
             a_settle_sent_again_succeeds,
@@ -88,12 +88,12 @@ macro_rules! conformance_tests {
             an_outcome_is_decided_once,
             a_taken_over_claim_is_handed_back,
             a_late_release_does_not_forget_a_takeover,
-            a_renewed_claim_stands_longer,
+            a_renewal_extends_the_lease,
             a_late_renewal_shortens_nothing,
             a_renewal_after_the_lease_and_the_margin_revives_nothing,
             a_record_expires_no_earlier_than_its_retention,
             a_store_orders_or_refuses_to,
-            an_ordered_record_says_its_sequence,
+            an_ordered_record_contains_its_sequence,
             an_older_operation_is_superseded,
             sequences_are_compared_as_numbers,
             an_entity_has_one_holder,
@@ -122,7 +122,7 @@ macro_rules! conformance_tests {
             a_refused_amendment_returns_the_record,
             an_amendment_changes_no_other_record,
             an_amendment_finds_no_expired_record,
-            a_claim_that_stands_is_not_amended,
+            a_live_claim_is_not_amended,
             a_lapsed_claim_is_settled_by_an_operator,
             a_forgotten_record_leaves_its_key_free,
             a_redacted_record_still_guards_its_key,
@@ -132,14 +132,14 @@ macro_rules! conformance_tests {
             a_forgotten_operation_stays_in_doubt_until_it_is_settled,
             an_operators_settle_and_a_newer_claim_both_count,
             a_takeover_and_an_amendment_exclude_each_other,
-            amendments_are_answered_in_order,
+            amendment_results_are_in_request_order,
             marks_are_read_in_order,
-            what_is_superseded_is_not_in_doubt,
+            a_superseded_operation_is_not_in_doubt,
             an_operator_ends_the_doubt_that_a_statement_names,
             a_resolution_leaves_records_as_they_are,
             a_resolution_changes_only_the_mark_that_was_read,
             no_doubt_is_resolved_while_a_claim_is_live,
-            a_resolved_mark_lives_as_long_as_the_operator_says,
+            a_resolved_mark_has_the_retention_of_its_resolution,
             merged_doubt_ends_with_an_operators_statement,
             a_resolution_and_a_newer_claim_exclude_each_other,
         );
@@ -150,7 +150,7 @@ macro_rules! conformance_tests {
             a_list_has_the_records_that_are_old_enough,
             pages_have_each_record_and_an_end,
             a_cursor_of_nobody_is_refused,
-            what_completes_meanwhile_is_not_listed_afterwards,
+            operations_completed_during_a_list_are_not_listed_afterwards,
         );
     };
     ($subject:expr; $($check:ident,)+) => {
@@ -254,7 +254,7 @@ impl Subject {
     }
 
     async fn mismatch(&self, request: &ClaimRequest, when: &str, with: MismatchState) -> Difference {
-        let rule = format!("C2: {when}, another payload is a mismatch, and is told with what");
+        let rule = format!("C2: {when}, another payload is a mismatch, which names the differing parts");
         match self.refused(request).await {
             Refusal::Mismatch(Mismatch { state, difference }) => {
                 expect(&rule, state, with);
@@ -286,14 +286,14 @@ impl Subject {
     }
 
     async fn replayed(&self, request: &ClaimRequest, record: Record, status: Status) -> StoredResult {
-        let read = self.record(request.key, "C3, C4: what is replayed").await;
+        let read = self.record(request.key, "C3, C4: the replayed record").await;
         expect("C3, C4: a refusal has the status on record", (record.status, read.status), (status, status));
         expect("C2: a refusal has the fingerprint on record", record.fingerprint, read.fingerprint);
         expect("C3, C4: a refusal has the result on record", &record.result, &read.result);
         let found = (record.expiration, read.expiration);
         if record.expiration.is_none() || record.expiration > read.expiration {
             broken(
-                "C1: what is replayed expires, and no later than the record",
+                "C1: the replayed record expires, and no later than the stored one",
                 "an expiration up to that on record",
                 found,
             );
@@ -313,7 +313,8 @@ impl Subject {
 
     /// Settles a claim that has lost the record, and expects no change.
     async fn lost(&self, request: &ClaimRequest, settlement: Settlement, current: Option<Record>) {
-        let rule = format!("S3: what another claim holds or has decided cannot be changed ({})", settlement.as_str());
+        let rule =
+            format!("S3: a record that another claim holds or has decided cannot be changed ({})", settlement.as_str());
         let lost = Settled::LeaseLost { current: current.map(Box::new) };
         expect(&rule, self.settle(request, settlement).await, lost);
     }

@@ -52,7 +52,7 @@ impl Subject {
     /// Expects a claim to wait for its entity, until the end of a lease if one is known.
     pub(super) async fn waits(&self, claim: &ClaimRequest, lease_until: Option<Timestamp>, when: &str) {
         let (found, _) = self.in_progress(claim, when).await;
-        expect(&format!("G2: {when}, a claim is told the lease of the entity's holder"), found, lease_until);
+        expect(&format!("G2: {when}, a claim gets the lease of the entity's holder"), found, lease_until);
     }
 }
 
@@ -64,7 +64,7 @@ pub async fn a_store_orders_or_refuses_to(subject: &Subject) {
         subject.granted(&claim).await;
         return;
     }
-    const RULE: &str = "a store whose limits say that it keeps no order refuses one for good";
+    const RULE: &str = "a store without orders in its limits refuses one permanently";
     match subject.store.claim(std::slice::from_ref(&claim)).await.remove(0) {
         Err(error) if !error.is_retryable() => {}
         answer => broken(RULE, "Err(…), permanent", answer),
@@ -73,11 +73,11 @@ pub async fn a_store_orders_or_refuses_to(subject: &Subject) {
 }
 
 /// The record of an ordered operation contains its sequence, and the record of another operation does not.
-pub async fn an_ordered_record_says_its_sequence(subject: &Subject) {
+pub async fn an_ordered_record_contains_its_sequence(subject: &Subject) {
     if !subject.orders() {
         return;
     }
-    const RULE: &str = "the record of an ordered operation says its sequence";
+    const RULE: &str = "the record of an ordered operation contains its sequence";
     let claim = Entity::new().claim(7_u64);
     subject.granted(&claim).await;
     expect(RULE, subject.record(claim.key, "a claim").await.sequence, Some(7_u64.into()));

@@ -85,12 +85,12 @@ pub async fn marks_are_read_in_order(subject: &Subject) {
     let doubt = vec![Doubt { key: Some(lost.key), sequence: 5_u64.into() }];
     let newest = |sequence: u64| Some(Sequence::from(sequence));
     let expected = [Some((newest(3), Some(held), doubt)), None, Some((newest(4), None, Vec::new()))];
-    expect("O8: marks are read in order, with what they contain", found, expected.into());
+    expect("O8: marks are read in order, with their contents", found, expected.into());
 }
 
 /// A lapsed operation with the sequence of one that completed is superseded, and leaves nothing to look up.
 // Tests G2.
-pub async fn what_is_superseded_is_not_in_doubt(subject: &Subject) {
+pub async fn a_superseded_operation_is_not_in_doubt(subject: &Subject) {
     if !subject.orders() {
         return;
     }
@@ -100,7 +100,7 @@ pub async fn what_is_superseded_is_not_in_doubt(subject: &Subject) {
     subject.done(&late, complete("1")).await;
     subject.granted(&entity.claim(6_u64)).await;
     let mark = subject.existing_mark(&entity).await;
-    expect("G2: what a completion supersedes is not in doubt", mark.doubt, Vec::new());
+    expect("G2: operations that a completion supersedes are not in doubt", mark.doubt, Vec::new());
 }
 
 /// A statement ends the doubt of the operations that it names and of no others. An effect supersedes older operations, no
@@ -249,7 +249,7 @@ pub async fn no_doubt_is_resolved_while_a_claim_is_live(subject: &Subject) {
 
 /// The mark is kept for the retention of the statement, even if the retention of its claims was shorter.
 // Tests G4, O8.
-pub async fn a_resolved_mark_lives_as_long_as_the_operator_says(subject: &Subject) {
+pub async fn a_resolved_mark_has_the_retention_of_its_resolution(subject: &Subject) {
     if !subject.orders() {
         return;
     }

@@ -44,7 +44,7 @@ pub async fn results_come_back_as_they_were_stored(subject: &Subject) {
 }
 
 /// Results are omitted if and only if they are not requested.
-pub async fn results_are_left_out_where_they_are_not_asked_for(subject: &Subject) {
+pub async fn results_are_omitted_only_on_request(subject: &Subject) {
     for settlement in [complete("[1]"), fail("{}")] {
         let claim = new_claim();
         subject.granted(&claim).await;
@@ -232,7 +232,7 @@ pub async fn a_late_release_does_not_forget_a_takeover(subject: &Subject) {
 
 /// A renewal extends the claim by another lease, and its record with it.
 // Tests L5.
-pub async fn a_renewed_claim_stands_longer(subject: &Subject) {
+pub async fn a_renewal_extends_the_lease(subject: &Subject) {
     let claim = ClaimRequest { retention: Duration::ZERO, ..new_claim() };
     let grant = subject.granted(&claim).await;
     for _ in 0..3 {

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_inside_dynamodb_is_ambiguous() {
+    fn an_internal_dynamodb_error_is_ambiguous() {
         let ambiguous = (ErrorKind::Unavailable, ErrorStatus::Ambiguous);
         for (code, http_status) in [("InternalServerError", 500), ("ServiceUnavailable", 503), ("of tomorrow", 599)] {
             assert_eq!(of_code(code, http_status), ambiguous, "{code}");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_retry_can_help_is_permanent() {
+    fn an_invalid_request_is_a_permanent_error() {
         for (code, http_status) in [("ValidationException", 400), ("of tomorrow", 400)] {
             assert_eq!(of_code(code, http_status), (ErrorKind::Request, ErrorStatus::Permanent), "{code}");
         }

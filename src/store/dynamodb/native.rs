@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_dynamodb_has_no_value_for_is_refused() {
+    fn values_dynamodb_cannot_store_are_refused() {
         let deep = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
         for json in [
             "1e126",
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_dynamodb_has_becomes_text_and_arrays() {
+    fn dynamodb_only_types_become_text_and_arrays() {
         let blob = |bytes: &[u8]| aws_sdk_dynamodb::primitives::Blob::new(bytes);
         assert_eq!(to_json(&AttributeValue::B(blob(b"abc"))), "\"YWJj\"");
         assert_eq!(to_json(&AttributeValue::Bs(vec![blob(b"a"), blob(b"")])), r#"["YQ==",""]"#);

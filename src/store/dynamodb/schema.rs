@@ -34,7 +34,7 @@ const MAX_VALUE_BYTES: usize = "v4294967295:".len() + 64;
 /// The names of the attributes. The defaults are AWS Powertools' names, or this library's if Powertools has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "each field is named after the attribute that it names; the module says what they hold")]
+#[allow(missing_docs, reason = "each field is named after the attribute that it names; the module describes them")]
 pub struct AttributeNames {
     pub id: String,
     pub status: String,

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused() {
+    fn an_unusable_configuration_is_refused() {
         let no_host = Config::new(tokio_postgres::Config::new());
         let no_wait = local().lock_timeout(Duration::from_micros(999));
         let no_end = local().lock_timeout(Duration::MAX);

@@ -109,7 +109,7 @@ pub(super) fn of_connect(error: tokio_postgres::Error, has_options: bool, addres
         let code = database.code().code();
         let (kind, _) = of_code(code, false);
         let hint = match code {
-            "3D000" => "; create the database, or name another one in the URL",
+            "3D000" => "; create the database, or name an existing one in the URL",
             "08P01" | "0A000" if has_options => {
                 "; behind a pooler that refuses start-up options set `lock_timeout` on the role, not on `Config`"
             }

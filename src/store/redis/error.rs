@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_server_refuses_before_it_writes_is_temporary() {
+    fn an_error_before_any_write_is_temporary() {
         for code in ["READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS"] {
             assert_eq!(of_code(code, ""), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{code}");
         }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_ambiguous() {
+    fn an_unknown_error_is_ambiguous() {
         for (code, detail) in [("ERR", "Error running script"), ("OF_TOMORROW", "")] {
             assert_eq!(of_code(code, detail), (ErrorKind::Unavailable, ErrorStatus::Ambiguous), "{code}");
         }

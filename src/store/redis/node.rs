@@ -97,7 +97,7 @@ impl Node {
             Err(error) => return Attempt { answers: Err(Failure::unsent(error, &self.address)), is_new: true },
         };
         if lease.is_new {
-            self.note_answer();
+            self.note_response();
         }
         let mut connection = lease.connection.clone();
         connection.set_response_timeout(if self.is_suspect() {
@@ -118,7 +118,7 @@ impl Node {
         if has_failed {
             self.connection.discard(lease.number);
         } else {
-            self.note_answer();
+            self.note_response();
         }
         Attempt { answers: answers.map_err(Failure::sent), is_new: lease.is_new }
     }
@@ -129,7 +129,7 @@ impl Node {
         SystemClock.now().since(last) > IDLE
     }
 
-    fn note_answer(&self) {
+    fn note_response(&self) {
         self.last_answer.store(SystemClock.now().as_millis(), Ordering::Relaxed);
     }
 

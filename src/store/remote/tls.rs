@@ -60,7 +60,7 @@ mod tests {
     use crate::error::{ErrorKind, ErrorStatus};
 
     #[test]
-    fn without_a_provider_the_error_names_what_brings_one() {
+    fn the_error_without_a_provider_names_the_remedies() {
         let error = chosen(None, None).unwrap_err();
         assert_eq!((error.kind(), error.status()), (ErrorKind::Config, ErrorStatus::Permanent), "{error}");
         for remedy in ["`ring`", "`aws-lc`", "install_default"] {

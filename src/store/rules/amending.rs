@@ -108,7 +108,7 @@ pub fn check_amendment(request: &AmendRequest) -> Result<(), Error> {
     }
     let why = match (&request.amendment, request.read.status) {
         (Amendment::Forget { completed: false }, Status::Completed) => {
-            "a completed record is forgotten only if the request says so: its operation could take effect again"
+            "a completed record is forgotten only if the request permits it: its operation could take effect again"
         }
         (Amendment::Settle { .. }, Status::Completed | Status::Failed) => {
             "the operation has an outcome already, and only a lapsed claim is settled by an operator"

@@ -62,7 +62,7 @@ async fn a_predicate_that_panics_fails_its_own_record_under_every_policy() {
 }
 
 #[tokio::test]
-async fn in_a_shard_what_is_ignored_is_neither_a_failure_nor_in_the_way() {
+async fn in_a_shard_ignored_records_are_neither_failures_nor_blocking() {
     let service = testing::engine()
         .kinesis(Key::message_id(), |number: u32| async move {
             if number == 3 { Err(Failure::transient("no")) } else { Ok(()) }

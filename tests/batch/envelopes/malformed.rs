@@ -22,7 +22,7 @@ const BAD: Result<OutcomeKind, ErrorKind> = Err(ErrorKind::Payload);
 const DONE: Result<OutcomeKind, ErrorKind> = Ok(OutcomeKind::Executed);
 
 #[tokio::test]
-async fn a_subscription_to_confirm_is_an_error_that_says_so() {
+async fn a_subscription_confirmation_is_an_error_that_names_the_action() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(Sns);
     let confirmation = include_str!("events/sns-subscription-confirmation.json");
@@ -165,7 +165,7 @@ impl Envelope for Listed {
 }
 
 #[tokio::test]
-async fn of_several_messages_each_needs_an_id_or_none_of_them_runs() {
+async fn an_envelope_of_several_messages_runs_none_if_one_has_no_id() {
     let list = json!([1, 2, 3]).to_string();
     for ids in [&[None, None, None], &[Some("a"), None, Some("c")], &[Some("a"), Some("b"), Some("")]] {
         for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {

@@ -28,7 +28,7 @@ async fn a_fifo_topic_brings_its_messages_in_order() {
 }
 
 #[tokio::test]
-async fn a_malformed_envelope_blocks_what_is_behind_it_in_its_group() {
+async fn a_malformed_envelope_blocks_the_messages_behind_it_in_its_group() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(S3);
     let put = |key: &str| s3::notification([s3::created("photos", key)]);

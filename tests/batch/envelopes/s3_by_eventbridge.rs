@@ -35,7 +35,7 @@ fn one_an_event() -> Key {
 }
 
 #[tokio::test]
-async fn a_function_gets_the_detail_with_all_that_it_says() {
+async fn a_handler_gets_every_field_of_the_s3_detail() {
     let journal = Journal::<S3Detail>::new();
     let service = testing::engine().eventbridge(Key::message_id(), journal.handler());
     for example in examples() {
@@ -181,6 +181,6 @@ async fn notifications_are_put_in_order_by_the_same_selector() {
 
 #[test]
 #[should_panic(expected = "S3 does not send Replication:OperationFailedReplication to EventBridge")]
-fn what_s3_does_not_send_to_eventbridge_cannot_be_made() {
+fn building_an_event_that_s3_does_not_send_to_eventbridge_panics() {
     let _ = s3::record("Replication:OperationFailedReplication", "photos", "a.jpg").in_eventbridge();
 }

@@ -124,7 +124,7 @@ async fn a_temporarily_undecodable_record_blocks_those_behind_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_never_be_decoded_follows_the_policy_marked_or_not() {
+async fn a_permanently_undecodable_record_follows_the_policy_marked_or_not() {
     for act in ["unmarked", "permanent"] {
         let world = World::new();
         assert_eq!(deliver(&world, &service(&world, false), act).await, ids(0..1), "{act}");
@@ -160,7 +160,7 @@ fn finding(world: &World, nth: usize) -> BatchService<Bodies, impl Handler<Value
 
 // Tests B7.
 #[tokio::test(start_paused = true)]
-async fn what_the_function_of_a_key_says_of_its_error_counts() {
+async fn a_key_functions_error_keeps_its_verdict() {
     for nth in 0..4 {
         for act in FOR_NOW {
             let world = World::new();

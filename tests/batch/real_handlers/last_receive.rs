@@ -52,7 +52,7 @@ fn ended(world: &World, run: usize) -> Duration {
 
 // Tests B11.
 #[tokio::test(start_paused = true)]
-async fn a_hung_head_is_cut_off_after_its_timeout_and_the_rest_run_in_order() {
+async fn a_hung_head_is_cancelled_after_its_timeout_and_the_rest_run_in_order() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         let (world, letters) = (World::with(|builder| builder.after_unknown(policy)), Letters::new());
         let service = world.service().dead_letters(letters.clone()).max_receive_count(RECEIVES);
@@ -69,7 +69,7 @@ async fn a_hung_head_is_cut_off_after_its_timeout_and_the_rest_run_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_letter_of_a_head_that_was_cut_off_says_so() {
+async fn the_dlq_message_of_a_cancelled_head_has_the_reason_cancelled() {
     let event = group([work("A", "hang", 0), order("B")]);
     let (_, letters, processed) = last(Some(seconds(5)), event).await;
     assert_eq!(processed.outcomes(), [Ok(CUT_OFF), Ok(OutcomeKind::Executed)]);
@@ -79,7 +79,7 @@ async fn the_letter_of_a_head_that_was_cut_off_says_so() {
 
 // Tests B11.
 #[tokio::test(start_paused = true)]
-async fn by_default_a_head_is_cut_off_after_half_of_the_time_left_to_it() {
+async fn by_default_a_head_is_cancelled_after_half_of_its_remaining_time() {
     let event = group([work("A", "succeed", 10_000), work("B", "hang", 0), order("C")]);
     let (world, letters, processed) = last(None, event).await;
     assert_eq!((reported(&processed), letters.ids()), (vec![], ids(1..2)));
@@ -90,7 +90,7 @@ async fn by_default_a_head_is_cut_off_after_half_of_the_time_left_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_after_the_other_that_hangs_is_cut_off() {
+async fn consecutive_hung_heads_are_cancelled_one_after_the_other() {
     let event = group([work("A", "hang", 0), work("B", "hang", 0), order("C"), order("D")]);
     let (world, letters, processed) = last(Some(seconds(5)), event).await;
     assert_eq!((reported(&processed), letters.ids()), (vec![], ids(0..2)));
@@ -135,7 +135,7 @@ async fn a_message_without_others_behind_it_has_all_the_time_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_others_behind_it_one_that_hangs_is_cut_off_at_the_stop_point() {
+async fn a_hung_head_with_none_behind_it_is_cancelled_at_the_handler_deadline() {
     let (world, letters, processed) = last(Some(seconds(5)), group([work("A", "hang", 0)])).await;
     assert_eq!(processed.outcomes(), [Ok(CUT_OFF)]);
     assert!(reported(&processed) == ids(0..1) || letters.ids() == ids(0..1), "it is not lost");
@@ -161,7 +161,7 @@ async fn a_head_that_would_not_be_dead_lettered_has_all_the_time_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_off_head_that_cannot_be_dead_lettered_blocks_those_behind_it() {
+async fn a_cancelled_head_that_cannot_be_dead_lettered_blocks_those_behind_it() {
     for act in [Act::Refuse, Act::Panic] {
         let (world, letters) = (World::new(), Letters::that(act));
         let service =
@@ -260,7 +260,7 @@ async fn an_abandoned_record_stops_its_shard_by_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_goes_on_behind_a_dead_lettered_abandoned_record() {
+async fn a_shard_continues_behind_a_dead_lettered_abandoned_record() {
     let (answer, ran, letters) = abandoned_in_a_shard(true).await;
     assert_eq!(answer, ALL_DONE);
     assert_eq!(ran, ["0", "1", "2", "3"]);

@@ -79,7 +79,7 @@ impl Drop for Unfinished {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bulk_handler_that_panics_when_cut_off_fails_only_its_own_records() {
+async fn a_bulk_handler_that_panics_when_cancelled_fails_only_its_own_records() {
     let world = World::new();
     let handle = |jobs: Vec<Value>| async move {
         let mut work = Unfinished(false);
@@ -100,7 +100,7 @@ async fn a_bulk_handler_that_panics_when_cut_off_fails_only_its_own_records() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_is_cut_off_early_takes_no_other_group_of_a_bulk_call_along() {
+async fn a_head_cancelled_early_cancels_no_other_group_of_its_bulk_call() {
     let (world, letters) = (World::new(), Letters::new());
     let handle = |jobs: Vec<Value>| async move {
         tokio::time::sleep(seconds(30)).await;
@@ -117,7 +117,7 @@ async fn a_head_that_is_cut_off_early_takes_no_other_group_of_a_bulk_call_along(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_without_a_known_lease_is_not_waited_for_beyond_the_stop_point() {
+async fn a_key_without_a_known_lease_is_not_awaited_past_the_handler_deadline() {
     let world = World::new();
     world.put("A", Status::InProgress, "");
     let hash = world.hash("A");

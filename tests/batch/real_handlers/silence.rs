@@ -38,7 +38,7 @@ async fn with_a_late_block_and_a_silent_store_the_deadline_is_still_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_shortest_reserve_an_answer_comes_before_the_deadline() {
+async fn with_the_shortest_reserve_a_response_comes_before_the_deadline() {
     for time in [9_750, 9_850, 9_910] {
         let world = World::with(|builder| builder.reserve(millis(200)));
         world.store.always(Call::Settle, Fault::Silence);
@@ -51,7 +51,7 @@ async fn with_the_shortest_reserve_an_answer_comes_before_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_call_that_is_never_answered_does_not_keep_a_batch_from_running() {
+async fn a_claim_call_that_never_returns_does_not_keep_a_batch_from_running() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         for event in [batch(orders(5, "succeed", 10)), fifo([("a", order("A")), ("a", order("B"))])] {
             let world = World::with(|builder| builder.after_unknown(policy));
@@ -65,7 +65,7 @@ async fn a_claim_call_that_is_never_answered_does_not_keep_a_batch_from_running(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settle_call_that_is_never_answered_does_not_leave_a_batch_unrecorded() {
+async fn a_settle_call_that_never_returns_does_not_leave_a_batch_unrecorded() {
     for event in [batch(orders(5, "succeed", 10)), fifo([("a", order("A")), ("a", order("B"))])] {
         let world = World::new();
         world.store.next(Call::Settle, Fault::Silence);
@@ -78,7 +78,7 @@ async fn a_settle_call_that_is_never_answered_does_not_leave_a_batch_unrecorded(
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_whose_answers_were_lost_are_withdrawn_through_trouble() {
+async fn claims_with_lost_results_are_withdrawn_despite_store_errors() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         for fault in [Fault::Throttled, Fault::Silence] {
             let world = World::with(|builder| builder.after_unknown(policy));

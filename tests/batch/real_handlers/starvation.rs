@@ -33,7 +33,7 @@ async fn refused(
 
 // Tests B2.
 #[tokio::test(start_paused = true)]
-async fn a_reserve_that_leaves_no_time_fails_the_invocation_and_says_what_to_do() {
+async fn a_too_long_reserve_fails_the_invocation_with_an_error_that_names_it() {
     for reserve in [3, 5, 29] {
         let world = World::with(|builder| builder.reserve(seconds(reserve)));
         let message = refused(&world, &world.service(), world.left(seconds(3))).await;
@@ -83,7 +83,7 @@ async fn warnings(time: Duration, records: usize) -> (Vec<String>, Vec<Line>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_warning_says_that_records_of_a_batch_were_not_started() {
+async fn one_warning_reports_the_unstarted_records_of_a_batch() {
     let (reported, warnings) = warnings(millis(300), 6).await;
     assert_eq!(reported, ids(1..6));
     assert_eq!(warnings.len(), 1, "{warnings:?}");

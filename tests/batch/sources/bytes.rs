@@ -112,7 +112,7 @@ async fn a_key_can_be_made_of_bytes() {
 }
 
 #[tokio::test]
-async fn a_record_is_kept_as_the_event_has_it_where_that_is_asked_for() {
+async fn with_raw_a_handler_gets_the_original_record_of_the_event() {
     let look = |_: Value, context: RecordContext| async move {
         let raw =
             context.record().raw::<SqsMessage>().map(|message| (message.aws_region.clone(), message.body.clone()));

@@ -101,7 +101,7 @@ async fn other_handlers_get_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_failure_blocks_only_what_is_behind_it_in_the_call_and_in_the_shard() {
+async fn a_failure_blocks_only_the_records_behind_it_in_the_call_and_the_shard() {
     let ledger = Ledger::failing(&[(2, false)]);
     let [first, second] = twice(ledger.handler(4), 6).await;
     assert_eq!(first.outcomes(), [DONE, DONE, TRANSIENT, SKIPPED, SKIPPED, SKIPPED]);
@@ -133,7 +133,7 @@ async fn a_failure_that_is_acknowledged_blocks_nothing() {
 }
 
 #[tokio::test]
-async fn a_duplicate_is_not_handed_over_and_what_is_behind_it_waits_for_it() {
+async fn a_duplicate_skips_the_handler_and_the_records_behind_it_wait_for_it() {
     let ledger = Ledger::default();
     let service = testing::engine().kinesis(Key::pointer(""), ledger.handler(10));
     let batch = kinesis::batch([1, 2, 1, 3, 4].map(|number| testing::record(&number)));
@@ -154,7 +154,7 @@ async fn a_panic_is_unknown_for_each_of_the_call_and_nothing_else_runs() {
 
 /// Groups are handled together too, each in its own order.
 #[tokio::test]
-async fn in_a_fifo_queue_the_order_is_that_of_each_group() {
+async fn in_a_fifo_queue_each_group_keeps_its_own_order() {
     let ledger = Ledger::failing(&[(11, false)]);
     let service = testing::engine().sqs(Key::message_id(), ledger.handler(10));
     let message = |(group, number): (&str, u32)| {

@@ -175,7 +175,7 @@ async fn two_numbers_that_differ_are_two_keys_however_large() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_id_stands_for_one_change_of_its_stream() {
+async fn an_event_id_identifies_one_change_of_its_stream() {
     let world = World::new();
     let perform = world.handler();
     let service = world.once.dynamodb_stream(Key::message_id(), move |change: Change<_>| perform(change.new.unwrap()));
@@ -208,7 +208,7 @@ async fn a_record_may_have_no_keys_and_no_images() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_is_told_where_its_change_stands() {
+async fn a_handler_gets_the_source_id_and_attributes_of_its_change() {
     let world = World::new();
     let journal = world.journal.clone();
     let handler = move |_: Change<Value>, context: RecordContext| {

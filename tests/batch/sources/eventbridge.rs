@@ -93,7 +93,7 @@ async fn a_detail_is_compared_and_looked_into_with_all_its_digits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_is_told_what_stands_on_its_event() {
+async fn a_handler_gets_the_source_and_attributes_of_its_event() {
     let world = World::new();
     let journal = world.journal.clone();
     let service = world.once.eventbridge(Key::message_id(), move |_: Value, context: RecordContext| {
@@ -163,7 +163,7 @@ async fn an_event_that_another_invocation_left_unknown_is_waited_for() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     let event = event("e-1", &work("1", "hang once", 0).to_string());
-    world.answer_after_a_cut_off(&service, &event).await;
+    world.response_after_cancellation(&service, &event).await;
     assert_eq!(world.journal.keys(), ["1", "1"]);
 }
 

@@ -64,7 +64,7 @@ fn order(message: &KafkaMessage) -> Result<Option<Order>, BoxError> {
 }
 
 #[tokio::test]
-async fn avro_in_key_and_value_is_decoded_by_what_the_user_brings() {
+async fn avro_in_key_and_value_is_decoded_by_a_custom_decoder() {
     let journal = Journal::<Option<Order>>::new();
     let service = testing::engine().batch(Kafka, Key::message_id(), |_, message| order(message), journal.handler());
     let batch = kafka::batch([

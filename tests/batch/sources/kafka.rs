@@ -156,7 +156,7 @@ async fn each_place_is_named_once_and_a_topic_may_have_any_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tombstone_is_none() {
+async fn a_tombstone_decodes_to_none() {
     let world = World::new();
     let (mut null, mut absent) = (record(0, 1, &json!(0)), record(0, 2, &json!(0)));
     null["value"] = Value::Null;
@@ -167,7 +167,7 @@ async fn a_tombstone_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_value_may_be_any_bytes_and_a_tombstone_is_told_from_no_bytes() {
+async fn a_value_may_be_any_bytes_and_a_tombstone_differs_from_an_empty_one() {
     let world = World::new();
     let journal = world.journal.clone();
     let decode = |_: &RecordInfo, message: &KafkaMessage| Ok(message.value().map(<[u8]>::len));
@@ -201,7 +201,7 @@ async fn a_record_of_another_partition_fails_the_invocation_before_any_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_with_no_records_in_it_is_answered_by_an_empty_list() {
+async fn an_event_without_records_gets_an_empty_failure_list() {
     let world = World::new();
     for partitions in [json!({}), json!({ "orders-0": [] })] {
         let mut event = event([]);
@@ -235,7 +235,7 @@ async fn without_provisioned_mode_any_failure_fails_the_invocation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tombstone_without_a_key_in_its_body_says_what_to_do() {
+async fn a_tombstone_without_a_body_key_fails_with_an_error_naming_remedies() {
     let world = World::new();
     let tombstone = |offset| {
         let mut tombstone = record(0, offset, &json!(0));
@@ -257,7 +257,7 @@ async fn a_tombstone_without_a_key_in_its_body_says_what_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tombstone_that_the_handler_does_not_take_says_that_it_is_one() {
+async fn a_tombstone_that_the_handler_cannot_take_is_named_in_the_error() {
     let world = World::new();
     let mut tombstone = record(0, 1, &json!(0));
     tombstone["value"] = Value::Null;

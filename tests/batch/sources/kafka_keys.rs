@@ -120,7 +120,7 @@ async fn a_part_of_the_value_may_be_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_is_told_where_its_record_stands() {
+async fn a_handler_gets_the_id_and_attributes_of_its_record() {
     let world = World::new();
     let journal = world.journal.clone();
     let service = world.once.kafka(Key::message_id(), move |_: Value, context: RecordContext| {

@@ -58,7 +58,7 @@ fn service(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_is_told_where_its_record_stands() {
+async fn a_handler_gets_the_id_and_attributes_of_its_record() {
     let world = World::new();
     let journal = world.journal.clone();
     let service = world.once.kinesis(Key::message_id(), move |_: Value, context: RecordContext| {
@@ -73,7 +73,7 @@ async fn a_handler_is_told_where_its_record_stands() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_id_stands_for_one_record_of_its_stream() {
+async fn an_event_id_identifies_one_record_of_its_stream() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     let mut elsewhere = record(0, "a", order("elsewhere").to_string());
@@ -86,7 +86,7 @@ async fn an_event_id_stands_for_one_record_of_its_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_producer_that_sends_again_is_recognized_by_a_key_of_its_own() {
+async fn a_producers_repeat_is_recognized_by_a_key_from_the_record() {
     for key in [Key::pointer("/order_id"), Key::attribute("partitionKey")] {
         let world = World::new();
         let again = [0, 1].map(|number| record(number, "order-1", order("order-1").to_string()));

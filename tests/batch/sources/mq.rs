@@ -116,7 +116,7 @@ async fn a_message_that_another_invocation_left_unknown_is_waited_for() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     let event = active_event([active("ID:1", &work("1", "hang once", 0)), active("ID:2", &order("2"))]);
-    world.answer_after_a_cut_off(&service, &event).await;
+    world.response_after_cancellation(&service, &event).await;
     assert_eq!(world.journal.keys(), ["1", "2", "1"]);
 }
 
@@ -133,7 +133,7 @@ async fn a_permanent_failure_fails_every_delivery_unless_it_is_acknowledged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_id_stands_for_one_message_of_its_queue() {
+async fn a_message_id_identifies_one_message_of_its_queue() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     // A composite destination delivers such a copy.

@@ -98,7 +98,7 @@ fn service(world: &World, key: Key) -> BatchService<News, impl Handler<Job, (Job
 }
 
 #[tokio::test(start_paused = true)]
-async fn its_order_is_kept_and_its_failures_are_answered_in_its_words() {
+async fn a_custom_source_keeps_its_order_and_its_own_response_format() {
     let world = World::new();
     let began = tokio::time::Instant::now();
     let event = issue(

@@ -157,7 +157,7 @@ async fn partitions_and_queues_of_unequal_length_keep_their_records_apart() {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_unless_that_is_asked_for() {
+async fn no_raw_record_is_kept_by_default() {
     let event = eventbridge::event(testing::record(&1));
     let journal = Journal::<Value>::new();
     let service = testing::engine().eventbridge(Key::message_id(), journal.handler());
@@ -167,7 +167,7 @@ async fn nothing_is_kept_unless_that_is_asked_for() {
 
 /// Functions of other projects read the parts that the library omits.
 #[tokio::test]
-async fn of_a_message_in_an_envelope_it_is_what_is_around_it() {
+async fn the_raw_record_of_an_enveloped_message_is_the_outer_record() {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Around {
@@ -199,7 +199,7 @@ async fn of_a_message_in_an_envelope_it_is_what_is_around_it() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_none_of_the_source_is_refused_as_without() {
+async fn with_raw_an_event_that_is_invalid_for_its_source_is_still_refused() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().kinesis(Key::message_id(), journal.handler()).with_raw();
     let nameless = json!({ "Records": [{ "kinesis": { "data": "MQ==" } }] });
@@ -209,7 +209,7 @@ async fn an_event_that_is_none_of_the_source_is_refused_as_without() {
 }
 
 #[tokio::test]
-async fn the_json_is_that_of_the_event_byte_for_byte() {
+async fn the_raw_json_equals_the_record_of_the_event_byte_for_byte() {
     let record =
         r#"{ "kinesis": {"sequenceNumber":"1", "partitionKey" : "p","data":"e30=" },"z":1.50,"a" :  "\u00e9" }"#;
     let journal = Journal::<Value>::new();

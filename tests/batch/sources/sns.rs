@@ -73,7 +73,7 @@ async fn a_message_that_another_invocation_left_unknown_is_waited_for() {
     let world = World::new();
     let service = service(&world, Key::message_id());
     let event = event("m-1", &work("1", "hang once", 0));
-    world.answer_after_a_cut_off(&service, &event).await;
+    world.response_after_cancellation(&service, &event).await;
     assert_eq!(world.journal.keys(), ["1", "1"]);
 }
 
@@ -93,7 +93,7 @@ async fn a_permanent_failure_fails_every_delivery_unless_it_is_acknowledged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_publisher_that_sends_again_is_recognized_by_a_key_of_its_own() {
+async fn a_publishers_repeat_is_recognized_by_a_key_from_the_message() {
     for key in [Key::pointer("/order_id"), Key::header("order_id"), Key::attribute("Subject")] {
         let world = World::new();
         let service = service(&world, key);
@@ -105,7 +105,7 @@ async fn a_publisher_that_sends_again_is_recognized_by_a_key_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_is_told_what_stands_on_its_message() {
+async fn a_handler_gets_the_source_headers_and_attributes_of_its_message() {
     let world = World::new();
     let journal = world.journal.clone();
     let decode = |_: &RecordInfo, message: &String| Ok(message.len());

@@ -133,15 +133,15 @@ on_both_streams! {
     a_shard_runs_in_order_one_record_after_the_other
     the_first_failure_is_the_checkpoint_and_nothing_behind_it_ran
     an_undecodable_record_is_a_checkpoint
-    the_retry_goes_on_at_the_checkpoint
+    the_retry_resumes_at_the_checkpoint
     a_retry_of_the_whole_batch_runs_nothing_twice
     keys_run_side_by_side_and_each_in_order
     a_failure_blocks_only_its_key_and_records_done_past_it_are_replayed
     of_several_failures_the_lowest_sequence_number_is_the_checkpoint
     a_permanent_failure_is_the_checkpoint_in_every_delivery_and_runs_once
-    a_permanent_failure_that_is_acknowledged_lets_the_stream_go_on
+    a_permanent_failure_that_is_acknowledged_lets_the_stream_continue
     a_batch_that_failed_as_a_whole_may_be_an_error
-    an_event_with_no_records_in_it_is_answered_by_an_empty_list
+    an_event_without_records_gets_an_empty_failure_list
     keys_take_two_calls_for_a_batch_and_its_replay_takes_one
     a_shard_takes_one_call_to_claim_and_one_for_each_outcome
 }
@@ -175,7 +175,7 @@ async fn an_undecodable_record_is_a_checkpoint<S: Stream>() {
     assert_eq!(world.status_in(S::SOURCE, &S::key(1)).await, None, "nothing is claimed for it");
 }
 
-async fn the_retry_goes_on_at_the_checkpoint<S: Stream>() {
+async fn the_retry_resumes_at_the_checkpoint<S: Stream>() {
     let world = World::new();
     let records = [order("0"), work("1", "transient once", 0), order("2")].map(|job| ("a", job));
     assert_eq!(S::invoke(&world, SHARD, &S::event(0, &records)).await.unwrap(), checkpoint(1));
@@ -247,7 +247,7 @@ async fn a_permanent_failure_is_the_checkpoint_in_every_delivery_and_runs_once<S
     assert_eq!(world.journal.keys(), ["0"]);
 }
 
-async fn a_permanent_failure_that_is_acknowledged_lets_the_stream_go_on<S: Stream>() {
+async fn a_permanent_failure_that_is_acknowledged_lets_the_stream_continue<S: Stream>() {
     let world = World::new();
     let settings = Settings { permanent_failures: PermanentFailures::Acknowledge, ..SHARD };
     let records = [work("0", "permanent", 0), json!({ "no": "job" }), order("2")].map(|job| ("a", job));
@@ -264,7 +264,7 @@ async fn a_batch_that_failed_as_a_whole_may_be_an_error<S: Stream>() {
     assert_eq!(S::invoke(&world, settings, &S::event(2, &records("succeed"))).await.unwrap(), checkpoint(3));
 }
 
-async fn an_event_with_no_records_in_it_is_answered_by_an_empty_list<S: Stream>() {
+async fn an_event_without_records_gets_an_empty_failure_list<S: Stream>() {
     let world = World::new();
     assert_eq!(S::invoke(&world, SHARD, &S::event(0, &[])).await.unwrap(), ALL_DONE);
     assert!(world.store.calls().is_empty());

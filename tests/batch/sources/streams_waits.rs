@@ -8,7 +8,7 @@ use crate::{
 };
 
 on_both_streams! {
-    a_record_cut_off_at_the_stop_point_is_the_checkpoint_and_stays_claimed
+    a_record_hung_at_the_handler_deadline_is_the_checkpoint_and_claimed
     a_record_not_expected_to_end_in_time_is_the_unstarted_checkpoint
     a_retry_waits_for_the_claim_of_an_invocation_that_timed_out
     a_retry_waits_for_the_claim_of_an_environment_that_died
@@ -17,7 +17,7 @@ on_both_streams! {
 
 const TEN_SECONDS: Settings = Settings { seconds_left: 10, ..SHARD };
 
-async fn a_record_cut_off_at_the_stop_point_is_the_checkpoint_and_stays_claimed<S: Stream>() {
+async fn a_record_hung_at_the_handler_deadline_is_the_checkpoint_and_claimed<S: Stream>() {
     let world = World::new();
     let began = tokio::time::Instant::now();
     let event = S::event(0, &[order("0"), work("1", "hang", 0), order("2")].map(|job| ("a", job)));

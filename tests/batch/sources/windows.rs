@@ -9,10 +9,10 @@ use crate::{
 };
 
 on_both_streams! {
-    a_state_is_answered_byte_for_byte
-    a_state_is_answered_together_with_a_checkpoint
+    a_state_is_returned_byte_for_byte
+    a_state_is_returned_together_with_a_checkpoint
     the_last_event_of_a_window_may_have_no_records
-    outside_of_a_window_there_is_no_state_in_the_answer
+    outside_a_window_the_response_has_no_state
 }
 
 /// Numbers that none of our types can represent, unsorted members, and one that occurs in two places.
@@ -29,14 +29,14 @@ async fn in_window<S: Stream>(world: &World, state: &str, records: &[(&str, Valu
     S::invoke(world, SHARD, &event.to_string().replace(r#""STATE""#, state)).await
 }
 
-async fn a_state_is_answered_byte_for_byte<S: Stream>() {
+async fn a_state_is_returned_byte_for_byte<S: Stream>() {
     for state in [STATE, "{}", r#"{"1":"282","2":"715"}"#] {
         let answer = in_window::<S>(&World::new(), state, &[("a", order("0"))]).await.unwrap();
         assert_eq!(answer, format!(r#"{{"batchItemFailures":[],"state":{state}}}"#));
     }
 }
 
-async fn a_state_is_answered_together_with_a_checkpoint<S: Stream>() {
+async fn a_state_is_returned_together_with_a_checkpoint<S: Stream>() {
     let records = [order("0"), work("1", "transient", 0)].map(|job| ("a", job));
     let answer = in_window::<S>(&World::new(), STATE, &records).await.unwrap();
     let failure = format!(r#"{{"itemIdentifier":"{}"}}"#, sequence_number(1));
@@ -48,7 +48,7 @@ async fn the_last_event_of_a_window_may_have_no_records<S: Stream>() {
     assert_eq!(answer, format!(r#"{{"batchItemFailures":[],"state":{STATE}}}"#));
 }
 
-async fn outside_of_a_window_there_is_no_state_in_the_answer<S: Stream>() {
+async fn outside_a_window_the_response_has_no_state<S: Stream>() {
     let answer = in_window::<S>(&World::new(), "null", &[("a", order("0"))]).await.unwrap();
     assert_eq!(answer, r#"{"batchItemFailures":[]}"#);
 }

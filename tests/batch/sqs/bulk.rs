@@ -87,7 +87,7 @@ async fn no_call_gets_more_records_than_it_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_and_a_cut_off_are_unknown_for_each_of_them_and_for_no_other() {
+async fn a_panic_or_cancellation_is_unknown_for_the_records_of_its_call_only() {
     for (act, name) in [("panic", "panicked"), ("hang", "cancelled")] {
         let (world, calls) = (World::new(), Calls::default());
         let service = service(&world, 2, &calls);
@@ -177,7 +177,7 @@ async fn a_takeover_is_probed_and_run_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn under_refuse_one_call_is_claimed_first_then_what_all_calls_can_take() {
+async fn under_refuse_one_call_is_claimed_first_then_enough_for_all_calls() {
     let (world, calls) = (World::with(|builder| builder.after_unknown(AfterUnknown::Refuse)), Calls::default());
     let service = service(&world, 4, &calls).concurrency(2);
     assert!(world.deliver_to(&service, orders(20, "succeed", 0)).await.is_empty());
@@ -186,7 +186,7 @@ async fn under_refuse_one_call_is_claimed_first_then_what_all_calls_can_take() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_probed_alone_lets_those_that_go_together_go_first() {
+async fn records_to_probe_run_alone_after_those_that_share_a_call() {
     let (world, calls) = (World::with(|builder| builder.after_unknown(AfterUnknown::Probe)), Calls::default());
     world.abandon("A");
     world.abandon("C");

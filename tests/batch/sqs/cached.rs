@@ -16,7 +16,7 @@ fn cached() -> World {
 }
 
 #[tokio::test(start_paused = true)]
-async fn duplicates_that_this_environment_knows_cost_no_call() {
+async fn cached_duplicates_need_no_store_call() {
     let world = cached();
     // The second delivery gets the outcomes of the first.
     for _ in 0..2 {
@@ -31,7 +31,7 @@ async fn duplicates_that_this_environment_knows_cost_no_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_and_mismatches_are_answered_without_a_call_too() {
+async fn cached_failures_and_mismatches_need_no_store_call() {
     let world = cached();
     for _ in 0..2 {
         assert_eq!(world.deliver([work("a", "permanent", 0), order("b")]).await, ["m0"]);
@@ -43,7 +43,7 @@ async fn failures_and_mismatches_are_answered_without_a_call_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_down_still_replays_what_is_known() {
+async fn cached_outcomes_are_replayed_while_the_store_is_down() {
     let world = cached();
     for _ in 0..2 {
         world.deliver(orders(3, "succeed", 0)).await;

@@ -172,7 +172,7 @@ async fn settles_that_are_due_while_a_call_is_under_way_share_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settle_that_the_store_has_trouble_with_holds_up_no_other() {
+async fn throttled_settle_calls_hold_up_no_other_record() {
     let world = World::new();
     for _ in 0..4 {
         world.store.next(Call::Settle, Fault::Throttled);
@@ -200,7 +200,7 @@ async fn under_refuse_a_record_is_claimed_only_just_before_its_handler_starts() 
 
 // Tests B12, P17.
 #[tokio::test(start_paused = true)]
-async fn under_refuse_a_batch_that_is_cut_off_abandons_only_what_was_running() {
+async fn under_refuse_a_cancelled_batch_abandons_only_the_running_records() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
     let service = world.service().concurrency(2);
     let context = world.left(seconds(10));

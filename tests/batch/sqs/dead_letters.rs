@@ -169,7 +169,7 @@ async fn unretryable_records_are_dead_lettered_with_the_reason_and_acknowledged(
         };
         let sent = letters.sent();
         let undecodable = sent[3].error.as_deref();
-        assert!(undecodable.unwrap().contains("the body is not what the handler takes"), "{undecodable:?}");
+        assert!(undecodable.unwrap().contains("the body does not match the handler's type"), "{undecodable:?}");
         let keyless = sent[4].error.as_deref();
         assert!(keyless.is_some());
         let permanent = OutcomeKind::Failed(Verdict::Permanent);
@@ -223,7 +223,7 @@ async fn a_hung_dead_letter_is_waited_for_no_longer_than_there_is_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_are_dead_lettered_after_the_stop_point_while_there_is_time() {
+async fn records_are_dead_lettered_after_the_handler_deadline_if_time_is_left() {
     let (world, letters) = (World::new(), Letters::that(Act::Take(millis(200))));
     let service = world.service().dead_letters(letters.clone()).concurrency(1);
     // Ten are sent at a time, 200 ms each. The last handler ends just before the handler deadline, half a second before
@@ -301,7 +301,7 @@ async fn a_record_without_protection_is_dead_lettered_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_an_order_the_group_goes_on_when_its_head_is_dead_lettered() {
+async fn in_an_order_the_group_continues_when_its_head_is_dead_lettered() {
     for (act, reports) in [(Act::Take(millis(50)), vec![]), (Act::Refuse, ids(1..4))] {
         let (world, letters) = (World::new(), Letters::that(act));
         let service = world.service().dead_letters(letters.clone());
@@ -367,7 +367,7 @@ async fn a_batch_that_was_dead_lettered_in_full_is_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_says_what_was_dead_lettered_and_what_could_not_be() {
+async fn the_log_reports_dead_lettered_records_and_failures_to_dead_letter() {
     for (act, aside, error) in [
         (Act::Take(Duration::ZERO), "true", None),
         (Act::Refuse, "", Some("the post is closed")),

@@ -35,7 +35,7 @@ async fn with_a_second_left_nothing_is_started_that_cannot_finish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_handlers_go_on_until_the_stop_point() {
+async fn short_handlers_keep_starting_until_the_handler_deadline() {
     let world = World::new();
     let service = world.service().concurrency(1);
     let reported = invoke(&service, batch(orders(20, "succeed", 60)), world.left(seconds(1))).await.unwrap();
@@ -44,7 +44,7 @@ async fn short_handlers_go_on_until_the_stop_point() {
 
 // Tests L7, B5, P7.
 #[tokio::test(start_paused = true)]
-async fn a_record_cut_off_at_the_stop_point_is_reported_and_keeps_its_claim() {
+async fn a_record_hung_at_the_handler_deadline_is_reported_and_stays_claimed() {
     let world = World::new();
     let service = world.service().concurrency(2);
     let bodies = [work("A", "hang", 0), work("B", "succeed", 400), order("C"), work("D", "succeed", 0)];
@@ -105,7 +105,7 @@ async fn an_invocation_in_which_no_record_could_begin_fails_and_claims_nothing()
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_granted_after_the_stop_point_are_given_back() {
+async fn claims_granted_after_the_handler_deadline_are_released() {
     let world = World::new();
     world.store.next(Call::Claim, Fault::Delay(millis(600)));
     let reported = invoke(&world.service(), batch(orders(3, "succeed", 0)), world.left(seconds(1))).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_claim_that_took_over_and_was_not_started_is_handed_back() {
 
 // Tests L2.
 #[tokio::test(start_paused = true)]
-async fn a_past_deadline_means_the_configured_lease_and_a_hang_is_cut_off() {
+async fn a_past_deadline_means_the_configured_lease_and_a_hang_is_cancelled() {
     for deadline in [0, 600_000] {
         for (lease, stop) in [(None, millis(28_500)), (Some(seconds(10)), millis(9_500))] {
             let world = World::with(|builder| match lease {
@@ -156,14 +156,14 @@ async fn the_lease_ends_a_second_after_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reserve_of_ones_own_moves_the_stop_point() {
+async fn a_configured_reserve_moves_the_handler_deadline() {
     let world = World::with(|builder| builder.reserve(seconds(5)));
     invoke(&world.service(), batch([work("A", "hang", 0)]), world.left(seconds(20))).await.unwrap();
     assert_eq!(world.journal.runs()[0].ended, Some(START.after(seconds(15))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_ends_just_before_the_stop_point_is_recorded() {
+async fn a_handler_that_ends_just_before_the_handler_deadline_is_recorded() {
     let world = World::new();
     world.store.next(Call::Settle, Fault::Throttled);
     let reported = invoke(&world.service(), batch([work("A", "succeed", 499)]), world.left(seconds(1))).await.unwrap();
@@ -172,7 +172,7 @@ async fn a_handler_that_ends_just_before_the_stop_point_is_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_blocks_past_the_stop_point_leaves_unbegun_keys_free() {
+async fn a_handler_that_blocks_past_its_deadline_leaves_unstarted_keys_free() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         let world = World::with(|builder| builder.after_unknown(policy));
         let clock = world.clock.clone();
@@ -191,7 +191,7 @@ async fn a_handler_that_blocks_past_the_stop_point_leaves_unbegun_keys_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_that_cannot_be_released_at_the_stop_point_delay_no_response() {
+async fn claims_not_released_at_the_handler_deadline_delay_no_response() {
     let world = World::new();
     world.store.always(Call::Settle, Fault::Silence);
     let service = world.service().concurrency(1);

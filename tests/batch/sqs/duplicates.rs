@@ -28,7 +28,7 @@ async fn the_others_of_one_that_failed_are_reported_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_others_of_one_that_failed_for_good_follow_the_same_policy() {
+async fn duplicates_of_a_permanent_failure_follow_the_same_policy() {
     let world = World::new();
     let service = world.service().permanent_failures(PermanentFailures::Acknowledge);
     let failing = work("A", "permanent", 0);

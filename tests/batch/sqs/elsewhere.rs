@@ -33,7 +33,7 @@ async fn done_elsewhere_is_acknowledged_without_decoding_the_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redelivery_of_what_is_done_does_not_run() {
+async fn a_redelivered_completed_record_does_not_run() {
     let world = World::new();
     for _ in 0..3 {
         assert!(world.deliver([order("A"), order("B")]).await.is_empty());

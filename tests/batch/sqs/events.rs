@@ -65,7 +65,7 @@ async fn a_fair_queue_is_a_standard_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pointer_that_is_none_is_refused_before_anything_is_claimed() {
+async fn an_invalid_pointer_is_refused_before_anything_is_claimed() {
     let world = World::new();
     let handler = |_: Value| async { Ok::<_, Failure>(()) };
     let event = || event([message("m0", &order("A"))]);
@@ -80,7 +80,7 @@ async fn a_pointer_that_is_none_is_refused_before_anything_is_claimed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_with_no_records_in_it_is_answered_by_an_empty_list() {
+async fn an_event_without_records_gets_an_empty_failure_list() {
     let world = World::new();
     assert!(invoke(&world.service(), event([]), world.left(seconds(60))).await.unwrap().is_empty());
     assert!(world.store.calls().is_empty());

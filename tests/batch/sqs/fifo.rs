@@ -92,7 +92,7 @@ async fn a_message_that_cannot_be_read_holds_back_its_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_cut_off_at_the_stop_point_holds_up_its_group() {
+async fn a_message_cancelled_at_the_handler_deadline_holds_up_its_group() {
     let world = World::new();
     let event = fifo(group("a", &["succeed", "hang", "succeed"], 10));
     assert_eq!(invoke(&world.service(), event, world.left(seconds(5))).await.unwrap(), ["m1", "m2"]);
@@ -134,7 +134,7 @@ async fn done_before_holds_up_nothing_and_failed_before_holds_up_its_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_the_store_does_not_answer_holds_up_its_group() {
+async fn a_failed_claim_call_holds_up_its_group() {
     let world = World::new();
     world.store.always(Call::Claim, Fault::AccessDenied);
     assert_eq!(world.deliver_fifo(fifo(group("a", &["succeed"; 2], 0))).await, ["m0", "m1"]);
@@ -187,7 +187,7 @@ async fn a_standing_claim_whose_lease_ends_too_late_fails_its_group_at_once() {
 
 // Tests B6.
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_still_stands_after_the_wait_fails_its_group() {
+async fn a_claim_still_held_after_the_wait_fails_its_group() {
     let world = World::new();
     // The renewal shows only when the record is claimed.
     world.store.always(Call::Read, Fault::AccessDenied);
@@ -264,7 +264,7 @@ async fn of_two_payloads_with_one_key_the_later_in_the_queue_is_the_mismatch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_order_is_that_of_the_queue_and_not_of_its_messages_attributes() {
+async fn the_queue_and_not_a_group_id_attribute_determines_the_order() {
     let world = World::new();
     let mut fair = [message("m0", &work("A", "transient", 0)), message("m1", &order("B"))];
     fair.iter_mut().for_each(|message| message["attributes"]["MessageGroupId"] = json!("tenant"));
@@ -274,7 +274,7 @@ async fn the_order_is_that_of_the_queue_and_not_of_its_messages_attributes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_blocked_by_a_failure_says_so_in_the_log() {
+async fn a_message_blocked_by_a_failure_is_logged_as_skipped() {
     let world = World::new();
     let (collector, guard) = Collector::install();
     world.deliver_fifo(fifo(group("a", &["transient", "succeed"], 0))).await;

@@ -110,7 +110,7 @@ async fn a_store_that_cannot_be_read_is_waited_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn others_go_on_while_something_is_waited_for() {
+async fn other_groups_continue_while_one_waits() {
     let world = World::new();
     world.put("A", Status::InProgress, "");
     let mut messages = vec![("a", order("A"))];

@@ -53,7 +53,7 @@ async fn a_lease_is_not_waited_for_once_no_time_is_left_to_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_claimed_past_the_stop_point_after_a_wait() {
+async fn nothing_is_claimed_past_the_handler_deadline_after_a_wait() {
     let world = World::new();
     world.put("H", Status::InProgress, "");
     let clock = world.clock.clone();
@@ -69,7 +69,7 @@ async fn nothing_is_claimed_past_the_stop_point_after_a_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_behind_an_unrecorded_outcome_are_released_at_the_stop_point() {
+async fn claims_behind_an_unrecorded_outcome_are_released_at_the_deadline() {
     let world = World::new();
     // Each silent call takes three seconds, and the last one takes the rest.
     (0..4).for_each(|_| world.store.next(Call::Settle, Fault::Silence));
@@ -132,7 +132,7 @@ async fn under_refuse_a_claim_after_a_wait_waits_for_a_free_handler() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_stops_the_batch_keeps_what_is_behind_it_from_being_claimed() {
+async fn a_body_that_stops_the_batch_leaves_later_records_unclaimed() {
     let world = World::new();
     let service = world.service().on_failure(OnFailure::StopBatch);
     let event = fifo([("a", serde_json::json!("not an order")), ("b", order("B"))]);

@@ -104,7 +104,7 @@ async fn a_handler_may_return_an_anyhow_result() {
     async fn handle(body: Value) -> anyhow::Result<()> {
         let number: Result<u8, _> = body["order_id"].as_str().context("no id")?.parse();
         match body["act"].as_str() {
-            Some("permanent") => number.permanent().context("in vain")?,
+            Some("permanent") => number.permanent().context("without success")?,
             _ => number.context("for now")?,
         };
         Ok(())
@@ -160,7 +160,7 @@ async fn an_error_of_ones_own_is_classified_by_a_closure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closure_may_hold_state_of_its_own() {
+async fn a_closure_may_hold_its_own_state() {
     let world = World::new();
     let totals: Arc<Mutex<HashMap<String, u64>>> = Arc::default();
     let service = {

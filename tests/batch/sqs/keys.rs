@@ -90,7 +90,7 @@ async fn messages_for_which_an_expression_finds_the_same_are_one_operation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_expression_that_is_none_is_found_in_init_and_claims_nothing() {
+async fn an_invalid_expression_is_found_in_init_and_claims_nothing() {
     let world = World::new();
     let handler = |_: Value| async { Ok::<_, Failure>(()) };
     let service = world.once.sqs(Key::jmespath("order_id["), handler);

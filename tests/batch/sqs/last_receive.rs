@@ -138,7 +138,7 @@ async fn a_record_that_did_not_run_is_not_dead_lettered_on_its_last_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_head_dead_lettered_at_the_stop_point_the_rest_is_not_started() {
+async fn after_a_head_dead_lettered_past_the_handler_deadline_no_other_starts() {
     let (world, letters) = (World::new(), Letters::that(Act::Take(millis(100))));
     let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES).last_attempt_timeout(millis(500));
     let event = fifo([("a", work("A", "transient", 499)), ("a", order("B"))]);
@@ -198,7 +198,7 @@ async fn without_dead_letters_a_warning_names_each_message_the_queue_loses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_warning_is_given_of_what_is_not_lost() {
+async fn no_warning_is_logged_for_messages_that_are_not_lost() {
     let world = World::new();
     let told = || world.service().max_receive_count(DELIVERIES);
     assert_eq!(warned(&world, &told(), group("succeed")).await, []);
@@ -221,7 +221,7 @@ async fn a_failure_to_dead_letter_on_the_last_delivery_logs_a_warning() {
 
 // Tests B11.
 #[tokio::test(start_paused = true)]
-async fn a_head_that_cannot_be_decoded_on_its_last_delivery_takes_none_along() {
+async fn an_undecodable_head_on_its_last_delivery_does_not_block_its_group() {
     let burn = || std::panic::resume_unwind(Box::new("the shop is on fire"));
     let decode = move |act: &str| match act {
         "panic" => burn(),
@@ -289,7 +289,7 @@ async fn a_queue_that_delivers_no_message_at_all_is_a_configuration_error() {
 
 // Tests B5.
 #[tokio::test(start_paused = true)]
-async fn a_head_that_was_cut_off_says_nothing_of_how_long_others_take() {
+async fn a_cancelled_heads_duration_does_not_predict_how_long_others_take() {
     let (world, letters) = (World::new(), Letters::new());
     let service =
         world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES).last_attempt_timeout(seconds(20));
@@ -300,7 +300,7 @@ async fn a_head_that_was_cut_off_says_nothing_of_how_long_others_take() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_ended_by_itself_says_how_long_others_take() {
+async fn a_finished_heads_duration_predicts_how_long_others_take() {
     let (world, letters) = (World::new(), Letters::new());
     let service =
         world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES).last_attempt_timeout(seconds(25));

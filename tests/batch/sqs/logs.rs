@@ -80,7 +80,7 @@ async fn a_duplicate_is_logged_as_loudly_as_the_one_whose_verdict_it_gets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_with_the_store_is_logged_for_each_record() {
+async fn store_errors_are_logged_for_each_record() {
     let world = World::new();
     world.store.next(Call::Claim, Fault::AccessDenied);
     world.store.always(Call::Settle, Fault::AccessDenied);

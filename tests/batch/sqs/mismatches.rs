@@ -51,7 +51,7 @@ async fn a_corrected_message_is_not_lost_to_a_run_that_fails_for_now() {
 
 /// The differing payload is on record, or belongs to an earlier record of the batch.
 #[tokio::test(start_paused = true)]
-async fn a_report_and_its_event_name_what_differs() {
+async fn a_report_and_its_log_event_name_the_parts_that_differ() {
     let world = World::new();
     let (collector, guard) = Collector::install();
     world.deliver([work("A", "succeed", 1)]).await;
@@ -180,7 +180,7 @@ async fn in_an_order_a_lapsed_claim_of_another_payload_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_ones_own_payload_goes_on_for_another() {
+async fn a_wait_continues_when_the_records_payload_changes() {
     let world = World::new();
     world.put("A", Status::InProgress, "");
     let corrects = async {

@@ -156,7 +156,7 @@ async fn invoice(world: &World, tenant: &str, says: Says) -> Result<String, Erro
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operation_in_a_handler_says_whose_it_is_or_is_refused() {
+async fn an_operation_in_a_handler_specifies_its_tenant_or_is_refused() {
     let of = |tenant: &str| Ok(tenant.to_owned());
     for (says, blue, green) in [
         (Says::Nothing, Err(ErrorKind::Config), Err(ErrorKind::Config)),

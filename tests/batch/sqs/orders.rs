@@ -157,7 +157,7 @@ async fn a_batch_waits_for_an_entity_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_without_an_entity_or_a_sequence_fails_for_good() {
+async fn a_record_without_an_entity_or_a_sequence_fails_permanently() {
     let world = World::with(|builder| builder.missing_key(MissingKey::RunUnprotected));
     let without = |name: &str| {
         let mut body = set("A", 1, "succeed", 0);

@@ -119,7 +119,7 @@ async fn an_operation_that_a_probe_finds_not_done_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_is_asked_only_of_a_record_that_took_over() {
+async fn a_probe_is_called_only_for_a_record_that_took_over() {
     let lab = Lab::new();
     let world = &lab.world;
     world.put("done", Status::Completed, "1");
@@ -170,7 +170,7 @@ async fn a_panic_in_a_probe_that_is_set_to_transient_hands_the_claim_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_with_one_probe_touches_no_other_record() {
+async fn a_failed_or_hung_probe_affects_no_other_record() {
     for finds in [Finds::Error, Finds::Panic, Finds::PanicAtOnce, Finds::Hang] {
         let lab = Lab::lost().await;
         let event = batch([order("B"), order("A"), order("A"), order("C")]);
@@ -180,7 +180,7 @@ async fn trouble_with_one_probe_touches_no_other_record() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn duplicates_of_what_a_probe_found_are_acknowledged() {
+async fn duplicates_of_a_record_that_a_probe_found_done_are_acknowledged() {
     let lab = Lab::lost().await;
     let processed = lab.world.process(&lab.service(Finds::Done), batch([order("A"), order("A")])).await;
     let outcomes: Vec<_> = processed.records.iter().map(|report| report.outcome).collect();
@@ -218,7 +218,7 @@ async fn without_the_probe_that_the_policy_wants_nothing_is_claimed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_would_never_be_asked_is_refused() {
+async fn a_probe_without_the_probe_policy_is_refused() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         let lab = Lab::on(|builder| builder.after_unknown(policy));
         let service = lab.service(Finds::Done);
@@ -250,7 +250,7 @@ async fn a_record_is_claimed_only_when_its_handler_is_about_to_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_is_cut_off_leaves_claims_only_on_what_was_running() {
+async fn a_cancelled_batch_leaves_claims_only_on_the_running_records() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Probe));
     let service = world.service().probe(|_, _| async { Ok::<_, Failure>(ProbeResult::NotDone) }).concurrency(2);
     let reported = invoke(&service, batch(orders(12, "hang", 0)), world.left(seconds(10))).await.unwrap();
@@ -273,7 +273,7 @@ async fn in_an_order_a_failed_probe_blocks_its_group_and_a_recovery_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_an_order_a_lease_is_waited_for_and_what_it_left_is_probed() {
+async fn in_an_order_a_lease_is_awaited_and_the_abandoned_record_is_probed() {
     let lab = Lab::new();
     lab.world.put("A", Status::InProgress, "");
     let event = fifo([("a", order("A")), ("a", order("B"))]);

@@ -93,7 +93,7 @@ impl Redelivery for Hook {
 
 // Tests B7.
 #[tokio::test(start_paused = true)]
-async fn it_is_told_once_of_all_failures_in_event_order_before_the_response() {
+async fn the_hook_gets_all_failures_once_in_event_order_before_the_response() {
     let (world, hook) = (World::new(), Hook::that(Act::Take(seconds(3))));
     let service = world.service().redelivery(hook.clone());
     let bodies = [
@@ -113,7 +113,7 @@ async fn it_is_told_once_of_all_failures_in_event_order_before_the_response() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_not_asked_where_nothing_failed() {
+async fn the_hook_is_not_called_if_nothing_failed() {
     let (world, hook) = (World::new(), Hook::new());
     let service = world.service().redelivery(hook.clone()).dead_letters(Letters::new());
     let bodies = [order("A"), work("B", "permanent", 0), order("A")];
@@ -123,7 +123,7 @@ async fn it_is_not_asked_where_nothing_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_hears_of_what_could_not_be_dead_lettered() {
+async fn the_hook_gets_records_that_could_not_be_dead_lettered() {
     let (world, hook) = (World::new(), Hook::new());
     let service = world.service().redelivery(hook.clone()).dead_letters(Letters::that(Post::Refuse));
     world.process(&service, batch([work("A", "permanent", 0)])).await;
@@ -153,7 +153,7 @@ async fn it_never_changes_an_outcome_or_takes_longer_than_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_time_left_it_is_not_asked() {
+async fn without_time_left_the_hook_is_not_called() {
     let (world, hook) = (World::new(), Hook::new());
     let clock = world.clock.clone();
     let service = world.once.sqs(lambda_once::Key::message_id(), move |_: serde_json::Value| {
@@ -166,7 +166,7 @@ async fn without_time_left_it_is_not_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_asked_where_the_answer_is_an_error_too() {
+async fn the_hook_is_also_called_if_the_response_is_an_error() {
     let (world, hook) = (World::new(), Hook::new());
     let service = world.service().redelivery(hook.clone()).on_full_batch_failure(FullBatchFailure::Error);
     let processed = world.process(&service, batch([work("A", "transient", 0)])).await;
@@ -175,7 +175,7 @@ async fn it_is_asked_where_the_answer_is_an_error_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_told_until_when_the_key_of_each_is_held() {
+async fn the_hook_gets_the_time_until_which_each_key_is_held() {
     let (world, hook) = (World::new(), Hook::new());
     world.put("running", Status::InProgress, "");
     world.put("failed", Status::Failed, "\"no\"");
@@ -203,7 +203,7 @@ async fn it_is_told_until_when_the_key_of_each_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_held_key_can_be_claimed_from_the_time_it_is_told_and_not_before() {
+async fn a_held_key_can_be_claimed_from_the_reported_time_and_not_before() {
     for (wait, runs) in [(millis(62_000), 1), (millis(62_001), 2)] {
         let world = World::new();
         world.process(&world.service(), batch([work("A", "unknown", 0)])).await;
@@ -214,7 +214,7 @@ async fn a_held_key_can_be_claimed_from_the_time_it_is_told_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_key_of_what_may_run_again_is_not_held() {
+async fn the_key_of_a_transient_failure_is_not_held() {
     let (world, hook) = (World::with(|builder| builder.on_panic(OnPanic::Transient)), Hook::new());
     let service = world.service().redelivery(hook.clone());
     world.process(&service, batch([work("A", "panic", 0), work("B", "transient", 0)])).await;
@@ -252,7 +252,7 @@ async fn messages_blocked_by_a_failure_wait_for_nobody_and_the_failed_one_does()
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_store_in_trouble_and_of_what_was_cut_off_it_is_told_as_such() {
+async fn the_hook_gets_store_errors_and_cancelled_records_as_such() {
     let (world, hook) = (World::new(), Hook::new());
     world.store.next(Call::Claim, Fault::AccessDenied);
     let service = world.service().redelivery(hook.clone());

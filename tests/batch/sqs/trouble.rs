@@ -66,7 +66,7 @@ async fn a_completion_is_tried_again_until_it_is_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_answer_does_not_wait_for_the_store_beyond_the_deadline() {
+async fn the_response_does_not_wait_for_the_store_past_the_deadline() {
     for (call, fault) in [
         (Call::Settle, Fault::Throttled),
         (Call::Settle, Fault::Silence),
@@ -83,7 +83,7 @@ async fn the_answer_does_not_wait_for_the_store_beyond_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_the_store_away_every_record_is_reported_and_none_runs() {
+async fn with_the_store_down_every_record_is_reported_and_none_runs() {
     for (fault, calls) in
         [(Fault::ErrorBefore, 3), (Fault::Throttled, 3), (Fault::AccessDenied, 1), (Fault::Silence, 3)]
     {
@@ -105,7 +105,7 @@ async fn a_request_that_was_throttled_is_sent_again_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_answer_was_lost_runs_once() {
+async fn a_record_whose_claim_result_was_lost_runs_once() {
     let world = World::new();
     (0..3).for_each(|_| world.store.next(Call::Claim, Fault::ErrorAfter));
     assert!(world.deliver(orders(3, "succeed", 0)).await.is_empty());
@@ -116,7 +116,7 @@ async fn a_claim_whose_answer_was_lost_runs_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_with_one_record_touches_no_other() {
+async fn a_store_error_for_one_record_affects_no_other() {
     let world = World::new();
     world.store.next(Call::Claim, Fault::AccessDenied);
     assert_eq!(world.deliver(orders(4, "succeed", 0)).await, ["m0"]);
@@ -144,7 +144,7 @@ async fn a_permanent_failure_that_cannot_be_recorded_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outcome_waiting_behind_a_hung_call_is_sent_at_the_stop_point() {
+async fn an_outcome_behind_a_hung_settle_call_is_sent_when_the_call_times_out() {
     let world = World::new();
     world.store.always(Call::Settle, Fault::Silence);
     let service = world.service().concurrency(2);

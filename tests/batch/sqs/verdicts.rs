@@ -19,7 +19,7 @@ async fn answer(world: &World, bodies: Vec<serde_json::Value>) -> String {
 
 // Tests B1.
 #[tokio::test(start_paused = true)]
-async fn a_panic_a_hang_and_a_bad_body_among_ten_touch_none_of_the_other_seven() {
+async fn a_panic_a_hang_and_a_bad_body_affect_none_of_the_other_seven_records() {
     let world = World::new();
     let mut bodies = orders(10, "succeed", 5);
     bodies[8] = work("order-8", "panic", 0);
@@ -39,7 +39,7 @@ async fn a_panic_a_hang_and_a_bad_body_among_ten_touch_none_of_the_other_seven()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_without_failures_is_an_empty_list() {
+async fn a_response_without_failures_is_an_empty_list() {
     assert_eq!(answer(&World::new(), orders(3, "succeed", 0)).await, r#"{"batchItemFailures":[]}"#);
     assert_eq!(answer(&World::new(), vec![]).await, r#"{"batchItemFailures":[]}"#);
 }
@@ -100,7 +100,7 @@ async fn left(world: &World) -> [Option<Status>; 3] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handlers_classified_error_decides_what_is_left_of_the_claim() {
+async fn a_handlers_classified_error_determines_the_status_of_its_key() {
     let classified = || World::with(|builder| builder.classify(|error: &Said| error.0));
     let act = |job: &serde_json::Value| said(job["act"].as_str().unwrap());
     let one = move |job: serde_json::Value| async move { Err::<(), Said>(act(&job)) };
@@ -250,7 +250,7 @@ async fn all_or_error_fails_the_invocation_for_any_failure_and_replays_the_rest(
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_or_error_is_content_with_what_is_acknowledged() {
+async fn all_or_error_accepts_acknowledged_failures() {
     let world = World::new();
     let service = world.service().all_or_error().permanent_failures(PermanentFailures::Acknowledge);
     let bodies = [order("A"), work("B", "permanent", 0)];

@@ -64,7 +64,7 @@ fn in_group(group: &str, mut message: Value) -> Value {
 }
 
 #[tokio::test]
-async fn the_clients_endpoint_is_told_the_queue_and_each_failed_message() {
+async fn the_clients_endpoint_receives_the_queue_and_each_failed_message() {
     let (function, server) = (Function::new(), Server::start().await);
     function.hold("m1", seconds(10));
     let service = function.service().redelivery(VisibilityBackoff::new(server.client().await));
@@ -231,7 +231,7 @@ async fn ten_messages_share_a_call() {
 }
 
 #[tokio::test]
-async fn each_queue_has_calls_of_its_own() {
+async fn each_queue_gets_its_own_calls() {
     let (function, server) = (Function::new(), Server::start().await);
     let service = function.service().redelivery(VisibilityBackoff::new(server.client().await));
     let china = "arn:aws-cn:sqs:cn-north-1:123456789012:orders";

@@ -61,7 +61,7 @@ fn with_body(body: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_letter_is_the_message_with_what_went_wrong() {
+async fn a_dlq_message_is_the_message_with_its_failure_as_attributes() {
     let key = Function::new().once.key_hash("sqs", "m0").unwrap().to_hex();
     let expected = json!({
         "QueueUrl": DEAD,

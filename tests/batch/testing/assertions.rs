@@ -66,7 +66,7 @@ async fn a_key_that_changes_between_deliveries_is_found_out() {
 }
 
 #[tokio::test]
-async fn a_record_that_is_reported_is_listed_with_what_went_wrong() {
+async fn a_reported_record_is_listed_with_its_outcomes_and_its_error() {
     let service = testing::engine().sqs(Key::message_id(), |order: Value| async {
         if order == "bad" { fail(order).await } else { succeed(order).await }
     });
@@ -145,7 +145,7 @@ async fn an_event_that_is_refused_as_a_whole_is_found_out() {
 }
 
 #[tokio::test]
-async fn deliveries_of_different_records_or_of_none_are_found_out() {
+async fn deliveries_with_different_or_no_records_are_detected() {
     let service = testing::engine().sqs(Key::message_id(), succeed);
     let other = |number: u32| sqs::batch([testing::bytes("1").id(number.to_string())]).delivery(number);
     let deliveries = testing::deliver_twice(&service, &other).await;

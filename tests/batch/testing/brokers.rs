@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::testing::journal::Journal;
 
 #[tokio::test]
-async fn a_kafka_record_has_what_it_was_given() {
+async fn a_kafka_record_has_its_given_attributes_and_headers() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().kafka(Key::message_id(), journal.handler());
     let record = testing::record(&json!({ "order_id": "7" }))
@@ -62,7 +62,7 @@ async fn kafka_records_without_offsets_follow_each_other_in_their_partitions() {
 }
 
 #[tokio::test]
-async fn an_activemq_message_has_what_it_was_given() {
+async fn an_activemq_message_has_its_given_id_attributes_and_headers() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().mq(Key::message_id(), journal.handler());
     let given = testing::record(&json!({ "order_id": "7" }))
@@ -86,7 +86,7 @@ async fn an_activemq_message_has_what_it_was_given() {
 }
 
 #[tokio::test]
-async fn a_rabbitmq_message_has_what_it_was_given() {
+async fn a_rabbitmq_message_has_its_given_id_attributes_and_headers() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().mq(Key::message_id(), journal.handler());
     let given = testing::record(&json!({ "order_id": "7" }))
@@ -114,7 +114,7 @@ async fn a_rabbitmq_message_has_no_id_unless_its_publisher_sets_one() {
 }
 
 #[tokio::test]
-async fn a_broker_says_that_a_message_comes_again() {
+async fn a_redelivered_broker_message_is_marked_as_redelivered() {
     let redelivered = Key::from_fn(|delivery| Ok(delivery.attribute("redelivered").map(str::to_owned)));
     let service = testing::engine().mq(redelivered, |_: Value| async { Ok::<_, Failure>(()) });
     let executed = [Ok(OutcomeKind::Executed)];

@@ -34,7 +34,7 @@ async fn a_claim_can_have_been_taken_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stop_point_is_the_claims() {
+async fn a_context_takes_its_handler_deadline_from_its_claim() {
     let soon = TokioClock.now().after(Duration::from_secs(3));
     let claim = testing::claim("order 7").with_handler_deadline(soon);
     let context = testing::record_context(RecordInfo::new("m-7")).with_claim(claim);
@@ -52,7 +52,7 @@ fn a_handler_can_be_called_unprotected_and_in_another_invocation() {
 }
 
 #[test]
-fn equal_keys_have_equal_claims_and_every_invocation_an_id_of_its_own() {
+fn equal_keys_give_equal_claims_and_each_invocation_has_its_own_id() {
     assert_eq!(testing::claim("order 7").key(), testing::claim("order 7").key());
     assert_ne!(testing::claim("order 7").key(), testing::claim("order 8").key());
     let id = || testing::context(TIME_LEFT).request_id;

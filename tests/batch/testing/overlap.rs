@@ -70,7 +70,7 @@ async fn a_record_behind_one_in_progress_is_redelivered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_without_partial_answers_may_fail_one_of_two_deliveries() {
+async fn a_source_without_partial_responses_may_fail_one_of_two_deliveries() {
     let runs = Arc::default();
     let service = testing::engine().mq(Key::message_id(), handler(&runs, Duration::from_millis(5)));
     let deliveries = testing::deliver_at_once(&service, &activemq::batch([testing::record("a")])).await;

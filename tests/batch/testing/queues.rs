@@ -22,7 +22,7 @@ async fn a_test_that_a_handler_is_safe_to_deliver_again_is_three_lines() {
 
 /// Runs the test above with the protection switched off.
 #[test]
-fn the_engine_protects_whatever_the_environment_says() {
+fn the_test_engine_protects_even_if_the_environment_disables_it() {
     let test = "testing::queues::a_test_that_a_handler_is_safe_to_deliver_again_is_three_lines";
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
     let output = again.args(["--exact", test]).env("LAMBDA_ONCE_DISABLED", "1").output().unwrap();
@@ -55,7 +55,7 @@ async fn equal_messages_are_messages_of_their_own_in_a_batch_and_across_batches(
 }
 
 #[test]
-fn a_message_comes_again_with_a_higher_receive_count_and_nothing_else_new() {
+fn a_redelivered_message_has_a_higher_receive_count_and_the_same_content() {
     let batch = sqs::batch([testing::bytes("a"), testing::bytes("b").attribute("ApproximateReceiveCount", 5)]);
     let counts = |delivery: u32| {
         let records = batch.delivery(delivery).records;
@@ -72,7 +72,7 @@ fn a_message_comes_again_with_a_higher_receive_count_and_nothing_else_new() {
 }
 
 #[tokio::test]
-async fn a_message_has_what_it_was_given() {
+async fn an_sqs_message_has_its_given_id_attributes_and_headers() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler());
     let message = testing::record(&json!({ "order_id": "7" }))
@@ -111,7 +111,7 @@ async fn a_fifo_queue_has_groups_and_deduplication_ids() {
 }
 
 #[tokio::test]
-async fn a_deduplication_id_stands_for_a_message_of_its_queue_and_group() {
+async fn a_deduplication_id_identifies_a_message_of_its_queue_and_group() {
     let engine = testing::engine();
     let service = engine.sqs(Key::deduplication_id(), |_: Value| async { Ok::<_, Failure>(()) });
     let message = |group: &str| {

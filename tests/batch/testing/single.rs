@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::testing::journal::Journal;
 
 #[tokio::test]
-async fn a_message_of_a_topic_has_what_it_was_given() {
+async fn an_sns_message_has_its_given_id_attributes_and_headers() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sns(Key::message_id(), journal.handler());
     let message = testing::record(&json!({ "order_id": "7" }))
@@ -28,7 +28,7 @@ async fn a_message_of_a_topic_has_what_it_was_given() {
 }
 
 #[tokio::test]
-async fn an_event_has_what_it_was_given_and_its_detail_as_it_is() {
+async fn an_eventbridge_event_has_its_given_attributes_and_exact_detail() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().eventbridge(Key::pointer("/order_id"), journal.handler());
     let detail = json!({ "order_id": u64::MAX, "share": 1.0 });

@@ -26,7 +26,7 @@ fn order(cents: u64) -> Order {
 }
 
 #[tokio::test]
-async fn a_kinesis_record_has_what_it_was_given() {
+async fn a_kinesis_record_has_its_given_attributes() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().kinesis(Key::message_id(), journal.handler());
     let arn = "arn:aws:kinesis:eu-central-1:210987654321:stream/other";

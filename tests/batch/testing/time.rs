@@ -20,7 +20,7 @@ async fn hang(_: Value) -> Result<(), Failure> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_was_cut_off_is_taken_over_when_its_lease_has_ended() {
+async fn a_cancelled_run_is_taken_over_after_its_lease_has_ended() {
     let once = testing::engine().named("orders");
     let (broken, mended) =
         (once.sqs(Key::message_id(), hang), once.sqs(Key::message_id(), |_: Value| async { Ok::<_, Failure>(()) }));

@@ -46,7 +46,7 @@ impl World {
     }
 
     /// Invokes a function twice. The first invocation is cancelled and leaves a claim, which the second one waits for.
-    pub(crate) async fn answer_after_a_cut_off<E: DeserializeOwned>(
+    pub(crate) async fn response_after_cancellation<E: DeserializeOwned>(
         &self,
         service: &impl Function<E>,
         event: &impl Display,

@@ -44,7 +44,7 @@ async fn of_64_concurrent_runs_one_executes() {
 
 // Tests C5.
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_answer_was_lost_is_recognized_and_counts_once() {
+async fn a_claim_whose_response_was_lost_is_recognized_and_counts_once() {
     let world = World::new();
     world.store.next(Call::Claim, Fault::ErrorAfter);
     let mut attempt = 0;
@@ -60,7 +60,7 @@ async fn a_claim_whose_answer_was_lost_is_recognized_and_counts_once() {
 
 // Tests C8, P10.
 #[tokio::test(start_paused = true)]
-async fn a_takeover_whose_answer_was_lost_still_took_over() {
+async fn a_takeover_whose_response_was_lost_still_took_over() {
     let world = World::new();
     world.abandon().await;
     world.lapse().await;
@@ -127,7 +127,7 @@ async fn an_applied_claim_is_released_whatever_came_after_its_lost_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_gets_no_answer_is_given_back_in_the_time_for_settling() {
+async fn a_claim_without_a_response_is_released_within_the_settle_time() {
     let world = World::new();
     world.store.always(Call::Claim, Fault::Silence);
     world.store.next(Call::Read, Fault::Delay(Duration::from_millis(50)));
@@ -160,7 +160,7 @@ async fn another_payload_is_a_mismatch_whatever_became_of_the_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mismatch_says_what_differs() {
+async fn a_mismatch_names_the_differing_part() {
     let world = World::new();
     assert_outcome!(world.run_on("995 cents").await, Ok(Outcome::Executed(1)));
     let Ok(Outcome::Mismatch(mismatch)) = world.run_on("996 cents").await else { panic!("not a mismatch") };
@@ -169,7 +169,7 @@ async fn a_mismatch_says_what_differs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_payload_of_another_version_is_not_compared_and_its_replay_says_so() {
+async fn a_payload_of_another_version_is_replayed_without_comparison() {
     let world = World::new();
     let on = |payload: &'static str, version| {
         let settings = OperationSettings::new().payload_version(version);
@@ -286,7 +286,7 @@ async fn a_grant_that_arrives_after_its_own_lease_starts_nothing() {
 
 // Tests C9.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_arrives_after_the_stop_point_is_given_back() {
+async fn a_grant_that_arrives_after_the_handler_deadline_is_released() {
     let world = World::new();
     let outcome = run_frozen_while_claiming(&world, LEASE - Duration::from_secs(3)).await;
     assert_outcome!(outcome, Ok(Outcome::NotStarted));
@@ -337,7 +337,7 @@ async fn a_record_of_the_next_version_is_understood() {
 
 // Tests C6.
 #[tokio::test(start_paused = true)]
-async fn a_running_record_without_a_lease_stands_until_it_expires() {
+async fn a_running_record_without_a_lease_is_live_until_it_expires() {
     let world = World::new();
     world.abandon().await;
     world.alter(|record| (record.owner, record.lease_until) = (None, None)).await;
@@ -380,7 +380,7 @@ async fn a_store_whose_clock_is_wrong_holds_nothing_up_and_is_warned_of_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_answer_of_the_store_is_not_taken_for_another_clock() {
+async fn a_slow_store_response_is_not_reported_as_clock_skew() {
     let world = World::new();
     world.store.next(Call::Claim, Fault::ErrorBefore);
     world.store.next(Call::Claim, Fault::Delay(2 * SECOND));

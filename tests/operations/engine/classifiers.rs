@@ -75,7 +75,7 @@ async fn an_error_type_of_the_users_has_the_verdict_that_its_classifier_gives() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_classified_error_is_found_behind_what_wraps_it() {
+async fn a_classified_error_is_found_inside_its_wrappers() {
     let wraps: [fn(PaymentError) -> Failure; 10] = [
         |error| AppError::Unpaid(error).into(),
         |error| AppError::Shared(Arc::new(error)).into(),
@@ -138,7 +138,7 @@ async fn the_outermost_error_with_a_classifier_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_classifier_that_says_nothing_leaves_it_to_the_next() {
+async fn a_classifier_without_a_verdict_defers_to_the_next() {
     let some = |builder: Builder| {
         builder
             .classify(|error: &AppError| matches!(error, AppError::Shared(_)).then_some(Verdict::Unknown))
@@ -154,7 +154,7 @@ async fn a_classifier_that_says_nothing_leaves_it_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_classifier_that_panics_says_unknown() {
+async fn a_panicking_classifier_yields_unknown() {
     let panics =
         |builder: Builder| builder.classify(|error: &PaymentError| -> Verdict { panic!("not known: {error}") });
     assert_eq!(verdict(panics, PaymentError::Declined).await, Verdict::Unknown);
@@ -243,7 +243,7 @@ async fn a_task_that_was_cancelled_may_have_taken_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mark_or_a_classifier_says_more_of_a_task_than_its_end() {
+async fn a_mark_or_classifier_overrides_the_verdict_of_a_join_error() {
     let marked = Err::<(), _>(ended(true).await).permanent().unwrap_err();
     assert_eq!(verdict(|builder| builder, marked).await, Verdict::Permanent);
     let of_tasks =

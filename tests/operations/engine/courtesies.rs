@@ -24,7 +24,7 @@ impl World {
 /// The role may lack the permission to delete.
 // Tests S4.
 #[tokio::test(start_paused = true)]
-async fn a_release_that_is_refused_for_good_delays_the_answer_by_a_second() {
+async fn a_permanently_refused_release_delays_the_outcome_by_a_second() {
     let world = World::new();
     world.store.always(Call::Settle, Fault::AccessDenied);
     let begun = Instant::now();
@@ -36,7 +36,7 @@ async fn a_release_that_is_refused_for_good_delays_the_answer_by_a_second() {
 
 /// Without it, the operation would stay abandoned.
 #[tokio::test(start_paused = true)]
-async fn a_refused_release_goes_on_if_nothing_else_frees_the_key() {
+async fn a_refused_release_is_retried_if_nothing_else_frees_the_key() {
     for policy in [AfterUnknown::Refuse, AfterUnknown::Probe] {
         let world = World::with(|builder| builder.after_unknown(policy));
         world.store.always(Call::Settle, Fault::AccessDenied);
@@ -83,7 +83,7 @@ async fn a_release_is_repeated_for_long_only_if_nothing_else_frees_the_key() {
 
 /// The first request was applied, and its response lost.
 #[tokio::test(start_paused = true)]
-async fn a_withdrawal_that_is_refused_for_good_delays_the_answer_by_seconds() {
+async fn a_permanently_refused_withdrawal_delays_the_error_by_seconds() {
     for call in [Call::Read, Call::Settle] {
         let world = World::new();
         world.store.always(Call::Claim, Fault::ErrorAfter);
@@ -96,7 +96,7 @@ async fn a_withdrawal_that_is_refused_for_good_delays_the_answer_by_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_withdrawal_goes_on_if_nothing_else_frees_the_key() {
+async fn a_refused_withdrawal_is_retried_if_nothing_else_frees_the_key() {
     for call in [Call::Read, Call::Settle] {
         let world = World::with(|builder| builder.after_unknown(AfterUnknown::Refuse));
         world.store.always(Call::Claim, Fault::ErrorAfter);
@@ -122,7 +122,7 @@ async fn a_refused_read_of_a_withdrawal_does_not_shorten_its_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outcome_that_is_refused_for_good_is_sent_until_its_limit() {
+async fn a_permanently_refused_outcome_is_retried_until_its_limit() {
     for (end, expects_unrecorded) in [(Ok(1), true), (Err(Failure::permanent("no such card")), false)] {
         let world = World::new();
         world.store.always(Call::Settle, Fault::AccessDenied);

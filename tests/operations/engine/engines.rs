@@ -78,7 +78,7 @@ async fn an_operation_inside_itself_finds_itself_in_progress() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disabled_engine_runs_each_time_and_never_asks_the_store() {
+async fn a_disabled_engine_runs_each_time_and_never_calls_the_store() {
     let world = World::with(|builder| builder.disabled(true));
     world.store.always(Call::Claim, Fault::AccessDenied);
     world.once.warm_up().await.unwrap();
@@ -93,7 +93,7 @@ async fn a_disabled_engine_runs_each_time_and_never_asks_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_hangs_is_cut_off_without_protection_too() {
+async fn a_hung_handler_is_cancelled_without_protection_too() {
     let world = World::with(|builder| builder.disabled(true));
     let hanging = world.once.operation(CHARGE, KEY).run(std::future::pending::<Result<u32, Failure>>);
     assert_outcome!(hanging.await, Ok(Outcome::Interrupted(Interruption::Cancelled)));

@@ -58,7 +58,7 @@ impl World {
 
 // Tests L1, L7, P7.
 #[tokio::test(start_paused = true)]
-async fn a_hanging_handler_is_cut_off_before_the_deadline() {
+async fn a_hung_handler_is_cancelled_before_the_deadline() {
     let world = World::new();
     let deadline = FUTURE.after(Duration::from_secs(20));
     let (took, lease_until) = world.hang(Deadline::at(deadline)).await;
@@ -67,7 +67,7 @@ async fn a_hanging_handler_is_cut_off_before_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_deadline_and_heartbeat_a_hung_handler_is_cut_off_by_its_lease() {
+async fn without_deadline_or_heartbeat_the_lease_cancels_a_hung_handler() {
     for unknown in [Deadline::UNKNOWN, Deadline::at(Timestamp::EPOCH), Deadline::at(Timestamp::from_millis(600_000))] {
         let world = World::with(|builder| builder.heartbeat(None));
         let (took, lease_until) = world.hang(unknown).await;
@@ -76,7 +76,7 @@ async fn without_deadline_and_heartbeat_a_hung_handler_is_cut_off_by_its_lease()
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_claim_of_a_handler_that_was_cut_off_is_taken_over_after_its_lease() {
+async fn the_claim_of_a_cancelled_handler_is_taken_over_after_its_lease() {
     let world = World::with(|builder| builder.heartbeat(None));
     world.hang(Deadline::UNKNOWN).await;
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
@@ -85,7 +85,7 @@ async fn the_claim_of_a_handler_that_was_cut_off_is_taken_over_after_its_lease()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_was_cut_off_is_dropped_before_its_run_returns() {
+async fn a_cancelled_handler_is_dropped_before_its_run_returns() {
     struct Witness(Arc<AtomicBool>);
     impl Drop for Witness {
         fn drop(&mut self) {
@@ -116,13 +116,13 @@ async fn a_run_that_is_dropped_keeps_its_claim() {
 
 // Tests L6, L7, P7.
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_thaws_after_its_stop_point_does_not_go_on() {
+async fn a_handler_thawed_after_its_deadline_does_not_continue() {
     let world = World::new();
     world.freeze(Duration::ZERO, UNTIL_STOP).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_returns_just_before_its_stop_point_is_recorded() {
+async fn a_handler_that_returns_just_before_its_deadline_is_recorded() {
     let world = World::new();
     let handler = || async {
         tokio::time::sleep(UNTIL_STOP - Duration::from_millis(1)).await;
@@ -133,7 +133,7 @@ async fn a_handler_that_returns_just_before_its_stop_point_is_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_says_when_it_ends_and_when_its_handler_is_cut_off() {
+async fn a_claim_has_its_lease_end_and_its_handler_deadline() {
     let world = World::new();
     let outcome = world.once.operation(CHARGE, KEY).run_with(|claim| async move {
         let claim = claim.unwrap();

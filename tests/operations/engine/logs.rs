@@ -56,7 +56,7 @@ async fn a_failure_is_logged_with_its_verdict_and_its_reason_now_and_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_with_the_store_is_logged_too() {
+async fn store_errors_are_logged_too() {
     let world = World::new();
     world.store.always(Call::Claim, Fault::AccessDenied);
     assert_eq!(logged(&world, world.run()).await, ("access_denied".to_owned(), Level::ERROR));

@@ -204,7 +204,7 @@ async fn a_heartbeat_renews_the_entity_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_answer_is_lost_frees_its_entity() {
+async fn a_claim_whose_response_is_lost_frees_its_entity() {
     let world = World::with(|builder| builder.heartbeat(None));
     world.store.always(Call::Claim, Fault::ErrorAfter);
     assert!(world.run_at("event 5", 5, Ok(1)).await.is_err());

@@ -23,7 +23,7 @@ use super::{
 
 type Found = Result<ProbeResult<u32>, Failure>;
 
-async fn never_asked(_: Claim) -> Found {
+async fn never_called(_: Claim) -> Found {
     panic!("the probe is asked")
 }
 
@@ -54,7 +54,7 @@ impl World {
 
     /// Runs a new operation with this end.
     async fn end(&self, end: Result<u32, Failure>) -> Result<Outcome<u32>, Error> {
-        self.once.operation(CHARGE, KEY).payload("995 cents").probe(never_asked).run(|| async { end }).await
+        self.once.operation(CHARGE, KEY).payload("995 cents").probe(never_called).run(|| async { end }).await
     }
 
     /// Creates a world with an operation whose outcome was lost, and whose claim may be taken over.
@@ -76,7 +76,7 @@ async fn a_probe_result_is_recorded_and_replayed_without_a_run() {
     let world = World::lost().await;
     assert_outcome!(world.probe(found).await, Ok(Outcome::Recovered(7)));
     assert_eq!(world.calls(), [Call::Claim, Call::Claim, Call::Settle]);
-    assert_outcome!(world.probe(never_asked).await, Ok(Outcome::Replayed(7)));
+    assert_outcome!(world.probe(never_called).await, Ok(Outcome::Replayed(7)));
     assert_eq!((world.count(Call::Claim), world.count(Call::Settle), world.runs()), (3, 1, 0));
     assert_eq!(world.record().await.unwrap().status, Status::Completed);
 }
@@ -87,29 +87,29 @@ async fn an_operation_that_was_not_done_runs_after_its_probe() {
     let world = World::lost().await;
     assert_outcome!(world.probe(nothing).await, Ok(Outcome::TookOver(1)));
     assert_eq!(world.calls(), [Call::Claim, Call::Claim, Call::Settle]);
-    assert_outcome!(world.probe(never_asked).await, Ok(Outcome::Replayed(1)));
+    assert_outcome!(world.probe(never_called).await, Ok(Outcome::Replayed(1)));
 }
 
 // Tests C7, P14.
 #[tokio::test(start_paused = true)]
-async fn a_probe_is_asked_only_if_the_claim_took_over() {
+async fn a_probe_is_called_only_after_a_takeover() {
     let world = World::probing();
     assert_outcome!(world.end(Err(Failure::transient("try again"))).await, Ok(Outcome::Failed(_)));
     assert_outcome!(world.end(Err(Failure::unknown("timed out"))).await, Ok(Outcome::Failed(_)));
-    assert_outcome!(world.probe(never_asked).await, Ok(Outcome::InProgress { attempt: 1, .. }));
+    assert_outcome!(world.probe(never_called).await, Ok(Outcome::InProgress { attempt: 1, .. }));
     world.lapse().await;
-    let other = world.once.operation(CHARGE, KEY).payload("996 cents").probe(never_asked).run(|| world.work());
+    let other = world.once.operation(CHARGE, KEY).payload("996 cents").probe(never_called).run(|| world.work());
     assert_outcome!(
         other.await,
         Ok(Outcome::Mismatch(Mismatch { state: MismatchState::Abandoned { attempt: 1 }, .. }))
     );
     world.records.remove(&world.once.key_hash(CHARGE, KEY).unwrap());
-    assert_outcome!(world.probe(never_asked).await, Ok(Outcome::Executed(1)));
-    assert_outcome!(world.probe(never_asked).await, Ok(Outcome::Replayed(1)));
+    assert_outcome!(world.probe(never_called).await, Ok(Outcome::Executed(1)));
+    assert_outcome!(world.probe(never_called).await, Ok(Outcome::Replayed(1)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_takeover_whose_answer_was_lost_is_probed() {
+async fn a_takeover_whose_response_was_lost_is_probed() {
     let world = World::lost().await;
     world.store.next(Call::Claim, Fault::ErrorAfter);
     assert_outcome!(world.probe(found).await, Ok(Outcome::Recovered(7)));
@@ -117,14 +117,14 @@ async fn a_takeover_whose_answer_was_lost_is_probed() {
 
 // Tests C7, P12.
 #[tokio::test(start_paused = true)]
-async fn while_a_probe_is_asked_nobody_else_probes_or_runs_the_operation() {
+async fn during_a_probe_nobody_else_probes_or_runs_the_operation() {
     let world = World::lost().await;
     let outcome = world.probe(|claim| {
         let world = &world;
         async move {
             assert!(claim.took_over());
             assert_eq!((claim.key(), claim.attempt()), (world.once.key_hash(CHARGE, KEY).unwrap(), 2));
-            assert_outcome!(world.probe(never_asked).await, Ok(Outcome::InProgress { attempt: 2, .. }));
+            assert_outcome!(world.probe(never_called).await, Ok(Outcome::InProgress { attempt: 2, .. }));
             Ok(ProbeResult::Done(7))
         }
     });
@@ -171,7 +171,7 @@ async fn a_panic_in_a_probe_keeps_the_claim_and_the_next_run_probes_again() {
     let world = World::lost().await;
     let panics = |_| async { panic!("oh") as Found };
     assert_outcome!(world.probe(panics).await, Ok(Outcome::Interrupted(Interruption::Panicked)));
-    assert_outcome!(world.probe(never_asked).await, Ok(Outcome::InProgress { attempt: 2, .. }));
+    assert_outcome!(world.probe(never_called).await, Ok(Outcome::InProgress { attempt: 2, .. }));
     world.lapse().await;
     #[expect(unreachable_code, unused_variables, reason = "the closure panics before it makes a future")]
     let at_once = world.probe(|claim| {
@@ -195,7 +195,7 @@ async fn a_panic_in_a_probe_that_is_set_to_transient_hands_the_claim_back() {
 
 // Tests L7.
 #[tokio::test(start_paused = true)]
-async fn a_hung_probe_is_cut_off_at_the_stop_point_and_the_next_run_probes() {
+async fn a_hung_probe_is_cancelled_and_the_next_run_probes_again() {
     let settings = World::with(|builder| builder.after_unknown(AfterUnknown::Probe).heartbeat(None));
     let world = World::lost_from(settings).await;
     let begun = Instant::now();
@@ -207,7 +207,7 @@ async fn a_hung_probe_is_cut_off_at_the_stop_point_and_the_next_run_probes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_and_the_run_after_it_share_one_stop_point() {
+async fn a_probe_and_the_run_after_it_share_one_handler_deadline() {
     let world = World::lost().await;
     let slow = |claim| async {
         tokio::time::sleep(UNTIL_STOP / 2).await;
@@ -226,7 +226,7 @@ async fn a_probes_finding_that_cannot_be_recorded_is_probed_again() {
     world.store.next(Call::Settle, Fault::TableMissing);
     assert_outcome!(world.probe(found).await, Ok(Outcome::Unrecorded(7)));
     assert_eq!(world.count(Call::Settle), 1, "neither retried nor released");
-    assert_outcome!(world.probe(never_asked).await, Ok(Outcome::InProgress { .. }));
+    assert_outcome!(world.probe(never_called).await, Ok(Outcome::InProgress { .. }));
     world.lapse().await;
     world.store.next(Call::Settle, Fault::ErrorAfter);
     assert_outcome!(world.probe(found).await, Ok(Outcome::Recovered(7)));
@@ -256,7 +256,7 @@ async fn without_a_probe_nothing_is_claimed_under_a_policy_that_needs_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_would_never_be_asked_is_refused() {
+async fn a_probe_without_the_probe_policy_is_refused() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         let world = World::with(|builder| builder.after_unknown(policy));
         assert_eq!(world.probe(found).await.unwrap_err().kind(), ErrorKind::Config, "{policy:?}");
@@ -267,7 +267,7 @@ async fn a_probe_that_would_never_be_asked_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_disabled_engine_runs_with_a_probe_and_without() {
     let world = World::with(|builder| builder.after_unknown(AfterUnknown::Probe).disabled(true));
-    assert_outcome!(world.probe(never_asked).await, Ok(Outcome::Executed(1)));
+    assert_outcome!(world.probe(never_called).await, Ok(Outcome::Executed(1)));
     assert_outcome!(world.run().await, Ok(Outcome::Executed(2)));
     let orders = world.once.sqs(Key::message_id(), |_: u32| async { Ok::<_, Failure>(()) });
     assert!(orders.validate().is_ok());

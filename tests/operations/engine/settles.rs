@@ -43,7 +43,7 @@ async fn a_completion_that_is_denied_for_a_while_is_recorded() {
 
 // Tests S2.
 #[tokio::test(start_paused = true)]
-async fn a_completion_whose_answer_was_lost_is_recorded() {
+async fn a_completion_whose_response_was_lost_is_recorded() {
     let world = World::new();
     world.store.next(Call::Settle, Fault::ErrorAfter);
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
@@ -52,7 +52,7 @@ async fn a_completion_whose_answer_was_lost_is_recorded() {
 
 // Tests S4.
 #[tokio::test(start_paused = true)]
-async fn a_completion_that_fails_for_good_leaves_the_claim_standing() {
+async fn a_completion_that_fails_permanently_keeps_the_claim() {
     for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::AccessDenied, Fault::TableMissing] {
         let world = World::new();
         world.store.always(Call::Settle, fault);
@@ -120,7 +120,7 @@ async fn under_refuse_a_transient_failure_frees_the_key_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_whose_answer_was_lost_frees_the_key() {
+async fn a_release_whose_response_was_lost_frees_the_key() {
     let world = World::new();
     world.store.next(Call::Settle, Fault::ErrorAfter);
     assert_outcome!(world.run_to(Err(Failure::transient("try again"))).await, Ok(Outcome::Failed(_)));
@@ -166,7 +166,7 @@ async fn a_permanent_failure_is_remembered_and_replayed_with_its_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_permanent_failure_whose_answer_was_lost_is_remembered() {
+async fn a_permanent_failure_whose_response_was_lost_is_remembered() {
     let world = World::new();
     world.store.next(Call::Settle, Fault::ErrorAfter);
     assert_outcome!(world.run_to(Err(Failure::permanent("no such card"))).await, Ok(Outcome::Failed(_)));

@@ -128,7 +128,7 @@ async fn unheard(claims: u32, settles: u32) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_never_answered_is_sent_again_after_three_seconds() {
+async fn a_claim_without_a_response_is_retried_after_three_seconds() {
     for fault in [Fault::Silence, Fault::Delay(20 * SECOND)] {
         let world = World::new();
         world.store.next(Call::Claim, fault);
@@ -149,7 +149,7 @@ async fn two_claims_without_a_result_do_not_keep_the_operation_from_running() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_completion_that_is_never_answered_is_sent_again_after_three_seconds() {
+async fn a_completion_without_a_response_is_retried_after_three_seconds() {
     let world = World::new();
     world.store.next(Call::Settle, Fault::Silence);
     let begun = Instant::now();
@@ -164,7 +164,7 @@ async fn a_completion_that_is_never_answered_is_sent_again_after_three_seconds()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_and_a_release_that_are_never_answered_are_sent_again() {
+async fn a_failure_and_a_release_without_a_response_are_retried() {
     for (failure, status) in [(Failure::permanent("no"), Some(Status::Failed)), (Failure::transient("no"), None)] {
         let world = World::new();
         let store = Unheard { inner: world.records.clone(), ..Unheard::new(0, 1, Meets::Silence) };
@@ -180,7 +180,7 @@ async fn a_failure_and_a_release_that_are_never_answered_are_sent_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_poll_that_is_never_answered_does_not_end_the_polls() {
+async fn a_poll_without_a_response_does_not_end_the_polls() {
     let world = World::new();
     world.abandon().await;
     world.store.next(Call::Read, Fault::Silence);
@@ -214,7 +214,7 @@ async fn a_call_takes_no_longer_than_there_is_time_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_a_repeated_claim_ends_when_that_of_the_first_would_have() {
+async fn a_repeated_claim_has_the_lease_end_of_the_first() {
     let store = Unheard::new(2, 0, Meets::Refusal(Duration::from_millis(700)));
     let deadline = FUTURE.after(20 * SECOND);
     let run = store.engine();

@@ -71,7 +71,7 @@ async fn a_late_holder_whose_successor_has_not_finished_has_lost_its_lease() {
 
 // Tests S1, S8.
 #[tokio::test(start_paused = true)]
-async fn a_late_holder_whose_record_is_gone_has_lost_its_lease_and_creates_none() {
+async fn a_late_holder_does_not_recreate_a_deleted_record() {
     let world = World::new();
     let deleted = async { drop(world.records.remove(&world.once.key_hash(CHARGE, KEY).unwrap())) };
     assert_outcome!(world.run_late(deleted, Ok(99)).await, Ok(Outcome::LeaseLost));

@@ -183,7 +183,7 @@ async fn a_renewed_lease_is_waited_for_to_its_new_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_whose_time_is_over_says_what_it_saw_last() {
+async fn a_wait_that_times_out_returns_the_last_state() {
     let world = World::new();
     world.abandon().await;
     let lease_until = FUTURE.after(60 * SECOND);
@@ -199,7 +199,7 @@ async fn a_wait_whose_time_is_over_says_what_it_saw_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_ends_before_the_stop_point() {
+async fn a_wait_ends_before_the_handler_deadline() {
     let world = World::new();
     let begun = Instant::now();
     let hanging = world.another(|builder| builder);
@@ -215,7 +215,7 @@ async fn a_wait_ends_before_the_stop_point() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_was_waited_for_ends_at_its_invocations_stop_point() {
+async fn a_handler_after_a_wait_ends_at_its_invocations_handler_deadline() {
     let world = World::new();
     let begun = Instant::now();
     let hangs = world.once.operation(CHARGE, KEY).wait_up_to(20 * SECOND).heartbeat(None);
@@ -226,7 +226,7 @@ async fn a_handler_that_was_waited_for_ends_at_its_invocations_stop_point() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_with_the_store_decides_nothing_and_is_waited_through() {
+async fn store_errors_decide_nothing_during_a_wait() {
     for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::ErrorAfter, Fault::AccessDenied] {
         let world = World::new();
         (0..4).for_each(|_| world.store.next(Call::Read, fault));
@@ -236,7 +236,7 @@ async fn trouble_with_the_store_decides_nothing_and_is_waited_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_in_trouble_does_not_prolong_a_wait() {
+async fn store_errors_and_silence_do_not_prolong_a_wait() {
     for fault in [Fault::Throttled, Fault::AccessDenied, Fault::Silence, Fault::Delay(60 * SECOND)] {
         let world = World::new();
         world.abandon().await;

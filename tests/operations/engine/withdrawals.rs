@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::{CHARGE, KEY, World, assert_outcome, support::clock::TokioClock};
 
 /// Creates a world whose claims are applied without a response until it is healed.
-fn without_answers(policy: AfterUnknown) -> World {
+fn without_responses(policy: AfterUnknown) -> World {
     let world = World::with(|builder| builder.after_unknown(policy));
     world.store.always(Call::Claim, Fault::ErrorAfter);
     world
@@ -44,10 +44,10 @@ const TROUBLE: [&[(Call, Fault)]; 8] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_answers_were_lost_is_withdrawn_through_trouble() {
+async fn a_claim_whose_responses_were_lost_is_withdrawn_despite_errors() {
     for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
         for trouble in TROUBLE {
-            let world = without_answers(policy);
+            let world = without_responses(policy);
             trouble.iter().for_each(|(call, fault)| world.store.next(*call, *fault));
             assert_outcome!(world.run().await, Err(error) if error.kind() == ErrorKind::Unavailable);
             assert_eq!(world.record().await, None, "{policy:?}, {trouble:?}: nothing ran, and the key is free");
@@ -60,7 +60,7 @@ async fn a_claim_whose_answers_were_lost_is_withdrawn_through_trouble() {
 /// A thousand nested reads would overflow the stack.
 #[tokio::test(start_paused = true)]
 async fn a_withdrawal_may_be_repeated_for_a_quarter_of_an_hour() {
-    let world = without_answers(AfterUnknown::Refuse);
+    let world = without_responses(AfterUnknown::Refuse);
     world.store.always(Call::Read, Fault::Throttled);
     let deadline = world.clock.now().after(Duration::from_secs(900));
     let outcome = world.once.operation(CHARGE, KEY).deadline(deadline).run(|| async { Ok::<_, Failure>(1) }).await;
@@ -70,7 +70,7 @@ async fn a_withdrawal_may_be_repeated_for_a_quarter_of_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_took_over_and_whose_answers_were_lost_is_handed_back() {
+async fn a_takeover_whose_responses_were_lost_is_handed_back() {
     for trouble in TROUBLE {
         let world = World::new();
         world.abandon().await;

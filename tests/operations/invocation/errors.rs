@@ -160,7 +160,7 @@ async fn a_handlers_error_type_is_the_one_that_lambda_reports_without_the_layer(
 }
 
 #[tokio::test]
-async fn a_failures_error_type_tells_its_verdict() {
+async fn the_error_type_of_a_failure_names_its_verdict() {
     for (failure, name) in [
         (Failure::transient("no"), "lambda_once.transient_failure"),
         (Failure::permanent("no"), "lambda_once.permanent_failure"),

@@ -55,7 +55,7 @@ async fn the_whole_event_may_be_the_key() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_another_payload_says_what_differs() {
+async fn a_refusal_of_another_payload_names_the_difference() {
     let function = Function::with(|engine| engine, |layer| layer, numbered);
     assert_eq!(function.invoke(json!({"id": 1, "cents": 5})).await.unwrap(), 1);
     let refused = function.invoke(json!({"id": 1, "cents": 6})).await.unwrap_err();
@@ -77,7 +77,7 @@ async fn a_part_may_stand_for_the_payload_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_key_and_a_payload_may_be_what_an_expression_finds() {
+async fn an_expression_can_select_the_key_and_the_payload() {
     let key = Key::jmespath("[detail.shop, detail.id]");
     let part = Payload::Part(Key::jmespath("detail.{cents: cents, items: items[*].sku}"));
     let layer = |_| InvocationLayer::new(Idempotency::new(MemoryStore::new()), key).payload(part).validate().unwrap();
@@ -94,7 +94,7 @@ async fn a_key_and_a_payload_may_be_what_an_expression_finds() {
 }
 
 #[tokio::test]
-async fn a_key_may_be_what_a_function_finds_in_the_event() {
+async fn a_function_can_extract_the_key_from_the_event() {
     let key = Key::from_fn(|event| {
         assert_eq!((event.message_id(), event.attribute("x"), event.header("x")), (None, None, None));
         let event: Value = serde_json::from_slice(event.body())?;
@@ -265,8 +265,9 @@ async fn an_event_the_handler_does_not_take_is_refused_before_any_claim() {
     }
     let text = refused::<Order>(MissingKey::Reject, r#"{"id":"secret"}"#).await;
     assert!(
-        text.contains("the event is not what the handler takes: in the field `id`, expected u32 at line 1 column 14")
-            && !text.contains("secret"),
+        text.contains(
+            "the event does not match the handler's type: in the field `id`, expected u32 at line 1 column 14"
+        ) && !text.contains("secret"),
         "{text}"
     );
     let text = refused::<Order>(MissingKey::RunUnprotected, r#"{"number":7}"#).await;
@@ -276,7 +277,7 @@ async fn an_event_the_handler_does_not_take_is_refused_before_any_claim() {
 }
 
 #[tokio::test]
-async fn what_the_function_of_a_key_says_of_its_error_counts() {
+async fn a_key_functions_error_keeps_its_verdict() {
     for (verdict, kind) in
         [(Verdict::Transient, "decode"), (Verdict::Unknown, "decode"), (Verdict::Permanent, "invalid_payload")]
     {

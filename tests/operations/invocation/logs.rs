@@ -54,7 +54,7 @@ async fn an_event_without_a_key_is_logged_as_a_warning() {
 }
 
 #[tokio::test]
-async fn a_replay_whose_hook_fails_is_not_told_as_one() {
+async fn a_replay_whose_hook_fails_is_not_reported_as_a_replay() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let observed = Arc::clone(&told);
     let observer = move |event: &OperationEvent<'_>| observed.lock().unwrap().push(event.outcome);

@@ -56,7 +56,7 @@ async fn of_many_invocations_on_several_threads_one_runs() {
 }
 
 #[tokio::test]
-async fn a_key_with_another_payload_is_refused_for_good() {
+async fn a_key_with_another_payload_is_refused_permanently() {
     let function = Function::new();
     function.invoke(order()).await.unwrap();
     let other = function.invoke(json!({"id": "A", "cents": 996})).await;
@@ -120,7 +120,7 @@ async fn a_success_that_could_not_be_recorded_is_given_and_does_not_run_again() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_answers_of_the_store_do_not_show() {
+async fn lost_store_responses_are_invisible_to_the_caller() {
     let function = Function::new();
     function.store.next(Call::Claim, Fault::ErrorAfter);
     function.store.next(Call::Settle, Fault::ErrorAfter);

@@ -52,7 +52,7 @@ async fn a_panic_in_making_the_handlers_future_is_caught_too() {
 
 // Tests L7, P7.
 #[tokio::test(start_paused = true)]
-async fn a_hung_handler_is_cut_off_before_the_deadline_and_keeps_its_claim() {
+async fn a_hung_handler_is_cancelled_before_the_deadline_keeping_its_claim() {
     let function = Function::<u32>::of(|_, _| future::pending());
     let began = tokio::time::Instant::now();
     let answer = function.send(within(&function, Duration::from_secs(10))).await;
@@ -142,7 +142,7 @@ async fn without_time_left_nothing_starts_and_nothing_is_claimed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unprotected_run_is_cut_off_too() {
+async fn an_unprotected_run_is_cancelled_too() {
     let hangs = |_, _| future::pending::<Result<u32, BoxError>>();
     let function = Function::with(|engine| engine.disabled(true), |layer| layer, hangs);
     assert_eq!(function.refusal().await, ("cancelled", true));

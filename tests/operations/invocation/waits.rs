@@ -64,7 +64,7 @@ async fn the_wait_ends_when_its_time_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_wait_the_answer_comes_at_once() {
+async fn without_a_wait_the_response_comes_immediately() {
     let handler = |run, _| async move {
         sleep(3 * SECOND).await;
         Ok::<u32, BoxError>(run)
@@ -74,7 +74,7 @@ async fn without_a_wait_the_answer_comes_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wait_ends_before_the_stop_point() {
+async fn the_wait_ends_before_the_handler_deadline() {
     let function = function(60 * SECOND, || Ok(()), 60 * SECOND);
     let mut context = Context::default();
     context.deadline = function.clock.now().after(10 * SECOND).as_millis();
@@ -93,7 +93,7 @@ async fn the_wait_ends_before_the_stop_point() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_first_one_gives_up_the_waiting_one_runs() {
+async fn a_waiting_invocation_runs_after_the_first_one_fails() {
     let function = function(3 * SECOND, || Err(Failure::transient("try again")), 10 * SECOND);
     assert_eq!(twice(&function).await.0, Ok(2));
 }

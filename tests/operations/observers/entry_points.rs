@@ -33,7 +33,7 @@ async fn a_first_run_has_its_times_and_calls_and_a_duplicate_no_handler_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_takeover_is_told_however_the_run_ends() {
+async fn a_takeover_is_reported_however_the_run_ends() {
     for entry_point in ALL {
         for (does, outcome) in
             [(Act::Succeed, OutcomeKind::TookOver), (Act::Fail, OutcomeKind::Failed(lambda_once::Verdict::Transient))]
@@ -51,7 +51,7 @@ async fn a_takeover_is_told_however_the_run_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_with_the_store_is_told_as_its_error() {
+async fn store_errors_are_reported_by_their_kind() {
     use lambda_once::store::fault::{Call, Fault};
 
     for entry_point in ALL {

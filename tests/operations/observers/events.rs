@@ -73,7 +73,7 @@ async fn an_engine_on_the_store_of_another_counts_each_call_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_the_store_never_answers_are_counted_and_timed() {
+async fn store_calls_without_a_response_are_counted_and_timed() {
     let recorder = Recorder::default();
     let store = store();
     let once = engine(store.clone(), |builder| builder.observer(recorder.clone()));
@@ -98,7 +98,7 @@ async fn an_operation_that_runs_unprotected_has_no_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_observers_are_told_and_one_that_panics_changes_nothing() {
+async fn all_observers_are_notified_even_if_one_panics() {
     let (first, last) = (Recorder::default(), Recorder::default());
     let panics = |_: &OperationEvent<'_>| panic!("in an observer");
     let once = engine(store(), |builder| builder.observer(first.clone()).observer(panics).observer(last.clone()));

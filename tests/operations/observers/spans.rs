@@ -161,7 +161,7 @@ async fn a_call_that_fails_and_an_operation_that_it_fails_have_the_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_fails_panics_or_is_cut_off_ends_its_span_in_error() {
+async fn a_handler_that_fails_panics_or_is_cancelled_ends_its_span_in_error() {
     let (once, traces) = (once(), Traces::exported(LevelFilter::DEBUG));
     let service = once.sqs(Key::pointer("/id"), |body: Value| async move {
         match body["id"].as_str().unwrap() {
@@ -186,7 +186,7 @@ async fn a_handler_that_fails_panics_or_is_cut_off_ends_its_span_in_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_that_is_answered_by_an_error_has_the_error() {
+async fn the_span_of_a_batch_that_returns_an_error_has_the_error() {
     let (once, traces) = (once(), Traces::exported(LevelFilter::DEBUG));
     let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Fail));
     let batch = testing::sqs::batch([testing::record(&json!({ "id": "k" }))]);

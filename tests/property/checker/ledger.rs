@@ -12,7 +12,7 @@ use super::{Checked, Evidence, ensure};
 use crate::{
     journal::Run,
     plan::StoredState,
-    recorded_store::{Ending, Settling, Told, told_by_claim},
+    recorded_store::{Ending, Settling, Told, result_of_claim},
     runner::{MARGIN_MS, Snapshot},
     store::Applied,
     timeline::{Moment, millis},
@@ -52,7 +52,7 @@ impl Evidence<'_> {
                 Event::Read((moment, records)) => self.check_records(&ledger, records, moment.at)?,
             }
         }
-        self.check_told()
+        self.check_results()
     }
 
     fn initial_ledger(&self) -> Ledger {
@@ -96,7 +96,7 @@ impl Evidence<'_> {
     }
 
     /// Checks that every settle that succeeded for the engine is recorded in the store.
-    fn check_told(&self) -> Checked {
+    fn check_results(&self) -> Checked {
         let done = self.history.applied.iter().filter_map(|(_, applied)| match applied {
             Applied::Settle(request, Settled::Done { .. }) => Some((request.owner, Ending::from(&request.settlement))),
             _ => None,
@@ -136,7 +136,7 @@ fn judge(entry: Option<&Entry>, request: &ClaimRequest, now: Timestamp) -> Told 
 fn claim(ledger: &mut Ledger, request: &ClaimRequest, answer: &Claimed, now: Timestamp) -> Checked {
     let entry = ledger.get(&request.key);
     let due = judge(entry, request, now);
-    let told = told_by_claim(answer);
+    let told = result_of_claim(answer);
     ensure!(told == due, Record, "a claim is told {told:?} and not {due:?}, and the record is {entry:?}");
     // A copy that arrives after the lease and the skew margin takes over like any other claim.
     let stands = entry.is_some_and(|entry| {

@@ -118,7 +118,7 @@ pub(crate) fn check(history: &History) -> Checked {
         evidence.check_lookups(invocation)?;
         evidence.check_settles(invocation)?;
         evidence.check_waits(invocation)?;
-        evidence.check_answer(invocation)?;
+        evidence.check_response(invocation)?;
     }
     Ok(())
 }

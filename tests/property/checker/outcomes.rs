@@ -88,7 +88,7 @@ impl Evidence<'_> {
         };
         let possible: Vec<_> = theirs.possible.iter().map(replayed).collect();
         let outcome =
-            if possible.len() > 1 { told_of(&possible, invocation, place) } else { replayed(&theirs.outcome) };
+            if possible.len() > 1 { expected_outcome(&possible, invocation, place) } else { replayed(&theirs.outcome) };
         let reported = if outcome == replayed(&theirs.outcome) {
             theirs.reported
         } else {
@@ -99,7 +99,7 @@ impl Evidence<'_> {
 
     fn leader(&self, invocation: &Invocation, place: usize) -> Expected {
         let possible = self.possible_outcomes(invocation, place);
-        let mut outcome = told_of(&possible, invocation, place);
+        let mut outcome = expected_outcome(&possible, invocation, place);
         let letters = self.dead_letters(invocation, place);
         // Both outcomes have the same name.
         let is_reported = invocation.reports.get(place).is_some_and(|report| report.reported);
@@ -217,7 +217,7 @@ impl Evidence<'_> {
         waited_for.extend(earlier);
         waited_for.dedup();
         // A read that may have been made to withdraw an in-doubt request need not count as a poll.
-        if !shown.is_in_progress() && !self.was_in_doubt(claim) && self.waits_until_answer(invocation, place, read) {
+        if !shown.is_in_progress() && !self.was_in_doubt(claim) && self.waits_until_response(invocation, place, read) {
             return vec![shown];
         }
         waited_for.insert(0, shown);
@@ -301,7 +301,7 @@ impl Evidence<'_> {
 }
 
 /// Returns the reported outcome if it is possible, or else the first possible outcome.
-fn told_of(possible: &[Outcome], invocation: &Invocation, place: usize) -> Outcome {
+fn expected_outcome(possible: &[Outcome], invocation: &Invocation, place: usize) -> Outcome {
     if let [only] = possible {
         return *only;
     }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Evidence<'_> {
-    pub(super) fn check_answer(&self, invocation: &Invocation) -> Checked {
+    pub(super) fn check_response(&self, invocation: &Invocation) -> Checked {
         let Some(answer) = &invocation.answer else {
             return self.check_killed(invocation);
         };

@@ -35,7 +35,7 @@ impl Evidence<'_> {
     }
 
     /// Returns whether a record was certainly still waiting when this read returned.
-    pub(super) fn waits_until_answer(&self, invocation: &Invocation, place: usize, read: &Read) -> bool {
+    pub(super) fn waits_until_response(&self, invocation: &Invocation, place: usize, read: &Read) -> bool {
         let settings = &self.history.plan.settings;
         let Some(answered) = read.answered else { return false };
         let Some(refused) = self.refused(invocation, place) else { return false };

@@ -229,7 +229,7 @@ async fn a_claim_is_free_after_the_end_of_its_lease_and_margin_and_not_at_it(cal
     assert!(matches!(answer, Claimed::Granted(grant) if grant.took_over()), "{answer:?}");
 }
 
-async fn a_running_record_without_a_lease_stands_until_it_expires(calls: Calls) {
+async fn a_running_record_without_a_lease_is_live_until_it_expires(calls: Calls) {
     let world = World::of(calls).await;
     world.put([("status", text("INPROGRESS")), ("expiration", after_future(3600))]).await;
     world.clock.jump(Duration::from_secs(3500));
@@ -238,7 +238,7 @@ async fn a_running_record_without_a_lease_stands_until_it_expires(calls: Calls) 
     assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
 }
 
-async fn a_running_record_with_neither_lease_nor_expiration_stands(calls: Calls) {
+async fn a_running_record_with_neither_lease_nor_expiration_stays_live(calls: Calls) {
     let world = World::of(calls).await;
     world.put([("status", text("INPROGRESS"))]).await;
     world.clock.jump(100 * RETENTION);
@@ -317,8 +317,8 @@ in_both_shapes!(
     a_completed_record_of_powertools_is_replayed,
     a_running_record_of_powertools_is_taken_over_after_its_lease,
     a_claim_is_free_after_the_end_of_its_lease_and_margin_and_not_at_it,
-    a_running_record_without_a_lease_stands_until_it_expires,
-    a_running_record_with_neither_lease_nor_expiration_stands,
+    a_running_record_without_a_lease_is_live_until_it_expires,
+    a_running_record_with_neither_lease_nor_expiration_stays_live,
     an_expired_record_counts_as_absent_while_it_is_still_visible,
     an_expired_record_counts_as_absent_whatever_its_attempt,
     records_of_a_newer_deployment_are_left_to_it,

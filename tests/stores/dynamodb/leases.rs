@@ -19,7 +19,7 @@ use crate::support::{
     wire::Request,
 };
 
-async fn a_late_claim_has_the_lease_that_it_asked_for(calls: Calls) {
+async fn a_late_claim_has_the_lease_that_it_requested(calls: Calls) {
     let world = World::of(calls).await;
     let mut late = world.on(Purpose::Claim).hang();
     let claim = tokio::select! {
@@ -60,7 +60,7 @@ async fn the_leases_of_one_call_end_together() {
 
 /// The recorded lease is later than the requested one, so the renewal would be retried.
 // Tests L5.
-async fn a_renewal_whose_answer_comes_after_the_lapse_revives_nothing(calls: Calls) {
+async fn a_renewal_that_arrives_after_the_lapse_revives_nothing(calls: Calls) {
     for is_ordered in [false, true] {
         let world = World::of(calls).await;
         let client = support::client(&world.url).await;
@@ -160,7 +160,7 @@ async fn a_hand_back_that_is_refused_without_the_item_passes_its_release_on() {
 
 in_both_shapes!(
     a_hand_back_loses_no_release_that_comes_in_between,
-    a_late_claim_has_the_lease_that_it_asked_for,
-    a_renewal_whose_answer_comes_after_the_lapse_revives_nothing,
+    a_late_claim_has_the_lease_that_it_requested,
+    a_renewal_that_arrives_after_the_lapse_revives_nothing,
     of_two_runs_by_different_clocks_one_outcome_is_recorded,
 );

@@ -134,7 +134,7 @@ async fn a_claim_that_meets_another_transaction_once_is_granted() {
 }
 
 #[tokio::test]
-async fn a_claim_in_conflict_is_answered_by_what_the_other_transaction_wrote() {
+async fn a_conflicting_claim_sees_the_result_of_the_other_transaction() {
     let world = World::new().await;
     assert_outcome!(world.set_elsewhere(5, Ok(7)).await, Ok(Outcome::Executed(7)));
     for reasons in BUSY {

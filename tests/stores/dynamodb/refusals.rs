@@ -21,7 +21,7 @@ async fn a_completion_that_was_throttled_is_sent_again(calls: Calls) {
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
-async fn a_completion_that_is_throttled_for_good_leaves_the_claim_standing(calls: Calls) {
+async fn a_permanently_throttled_completion_keeps_the_claim(calls: Calls) {
     let world = World::build(calls, |builder| builder.lease(Duration::from_secs(2))).await;
     world.on(Purpose::Complete).times(usize::MAX).throttle();
     assert_outcome!(world.run().await, Ok(Outcome::Unrecorded(1)));
@@ -76,7 +76,7 @@ async fn an_error_of_the_connection_names_its_first_cause() {
 }
 
 #[tokio::test]
-async fn a_missing_table_is_an_error_of_its_own() {
+async fn a_missing_table_has_its_own_error_kind() {
     let client = support::client(&support::dynamodb_endpoint()).await;
     let once = Idempotency::new(DynamoDbStore::new(client, "no-such-table"));
     let error = once.operation(super::CHARGE, "k").run(|| async { Ok::<_, Failure>(()) }).await.unwrap_err();
@@ -149,7 +149,7 @@ async fn a_holder_has_lost_its_lease_to_a_record_that_it_cannot_read(calls: Call
 in_both_shapes!(
     a_claim_that_was_throttled_is_sent_again,
     a_completion_that_was_throttled_is_sent_again,
-    a_completion_that_is_throttled_for_good_leaves_the_claim_standing,
+    a_permanently_throttled_completion_keeps_the_claim,
     an_error_of_dynamodb_is_overcome,
     a_claim_that_was_applied_although_dynamodb_said_that_it_failed,
     a_completion_that_was_applied_although_dynamodb_said_that_it_failed,

@@ -168,7 +168,7 @@ async fn a_description_that_does_not_come_delays_the_start_by_half_a_second() {
 }
 
 #[tokio::test]
-async fn with_a_home_region_no_table_is_described_and_a_passive_one_says_so() {
+async fn with_a_home_region_no_table_is_described_and_a_passive_one_warns() {
     let world = World::new().await;
     assert!(world.warnings_of(&world.in_home(HERE).await).await.is_empty());
     let warnings = world.warnings_of(&world.in_home(ELSEWHERE).await).await;

@@ -72,7 +72,7 @@ impl ProvideCredentials for Nobody {
 }
 
 #[tokio::test]
-async fn missing_credentials_are_permanent_and_the_error_says_so() {
+async fn missing_credentials_are_reported_as_a_permanent_error() {
     let bare = aws_sdk_dynamodb::Config::builder()
         .behavior_version_latest()
         .region(Region::from_static("us-east-1"))

@@ -26,11 +26,11 @@ impl Layer for Operations {
     }
 }
 
-async fn operations_whose_answers_are_lost(backend: Backend) {
+async fn operations_keep_their_promises_despite_lost_responses(backend: Backend) {
     let world = World::new(backend).await;
     let faults = FaultStore::new(Arc::clone(&world.store), 1);
     let once = world.engine_on(faults.clone());
     world.assert_promises(&Operations { faults, once, handler: world.handler.clone() }).await;
 }
 
-on_each_store!(operations_whose_answers_are_lost);
+on_each_store!(operations_keep_their_promises_despite_lost_responses);

@@ -80,6 +80,6 @@ async fn five_leases(backend: Backend) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_store_trouble_work_of_five_leases_has_one_holder() {
+async fn despite_store_errors_work_of_five_leases_has_one_holder() {
     side_by_side(&[DYNAMODB, Backend::Redis, Backend::RedisCluster, Backend::Postgres], five_leases).await;
 }

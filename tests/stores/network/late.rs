@@ -11,7 +11,7 @@ fn settles() -> [(Result<u32, Failure>, Purpose); 3] {
 }
 
 // Tests P1.
-async fn a_claim_is_refused_where_an_outcome_stands(backend: Backend) {
+async fn a_claim_is_refused_after_an_outcome(backend: Backend) {
     let world = World::new(backend).await;
     let mut late = world.on(Purpose::Claim).hang();
     world.die(Ok(99), &mut late).await;
@@ -20,7 +20,7 @@ async fn a_claim_is_refused_where_an_outcome_stands(backend: Backend) {
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
-async fn a_claim_is_refused_where_another_claim_stands(backend: Backend) {
+async fn a_claim_is_refused_while_another_is_live(backend: Backend) {
     let world = World::new(backend).await;
     let mut late = world.on(Purpose::Claim).hang();
     world.die(Ok(99), &mut late).await;
@@ -118,7 +118,7 @@ async fn a_hand_back_is_refused_where_a_successor_is_running(backend: Backend) {
 
 /// After a takeover was released, and so handed back, late copies of an older claim and of its release may arrive. That
 /// claim takes over, so its release must not delete the record.
-async fn a_release_does_not_forget_what_its_own_late_claim_took_over(backend: Backend) {
+async fn a_late_release_does_not_delete_a_record_its_claim_took_over(backend: Backend) {
     let world = World::new(backend).await;
     let (mut claim, release) = (world.on(Purpose::Claim).copy(), world.on(Purpose::Release).copy());
     assert_outcome!(world.run_to(transient()).await, Ok(Outcome::Failed(_)));
@@ -160,8 +160,8 @@ async fn a_completion_counts_where_nobody_has_claimed_the_key_since(backend: Bac
 }
 
 on_each_proxied_store!(
-    a_claim_is_refused_where_an_outcome_stands,
-    a_claim_is_refused_where_another_claim_stands,
+    a_claim_is_refused_after_an_outcome,
+    a_claim_is_refused_while_another_is_live,
     a_takeover_is_refused_where_another_took_over_before,
     a_takeover_is_refused_where_another_is_running,
     a_claim_on_a_free_key_blocks_it_at_most_for_its_own_lease,
@@ -170,7 +170,7 @@ on_each_proxied_store!(
     settles_are_refused_where_a_successor_has_an_outcome,
     settles_are_refused_where_a_successor_is_running,
     a_hand_back_is_refused_where_a_successor_is_running,
-    a_release_does_not_forget_what_its_own_late_claim_took_over,
+    a_late_release_does_not_delete_a_record_its_claim_took_over,
     settles_create_no_record,
     a_completion_counts_where_nobody_has_claimed_the_key_since,
 );

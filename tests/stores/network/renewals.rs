@@ -169,7 +169,7 @@ fn raises(backend: Backend) -> bool {
 }
 
 /// A server with a clock does not let it revive a dead holder. On DynamoDB, it counts from when it was sent.
-async fn a_late_one_blocks_the_key_at_most_until_the_lease_it_asked_for(backend: Backend) {
+async fn a_late_one_blocks_the_key_at_most_until_its_requested_lease(backend: Backend) {
     let world = World::new(backend, LEASE).await;
     let mut late = world.on_renewal().hang();
     tokio::select! {
@@ -232,7 +232,7 @@ on_each_proxied_store!(
     a_repeated_one_renews_once,
     a_late_copy_shortens_no_lease,
     a_late_one_shortens_no_retention,
-    a_late_one_blocks_the_key_at_most_until_the_lease_it_asked_for,
+    a_late_one_blocks_the_key_at_most_until_its_requested_lease,
     a_late_one_leaves_a_successors_claim_alone,
     a_late_copy_changes_neither_a_successors_claim_nor_an_outcome,
 );

@@ -19,7 +19,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_password_is_asked_for_once_for_each_new_connection() {
+async fn the_password_is_requested_once_per_new_connection() {
     let proxy = Proxy::start(&support::postgres::role(&[]).await).await;
     let (asked, has_token) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(true)));
     let password = {

@@ -45,7 +45,7 @@ async fn a_claim_that_is_being_settled_is_in_progress_until_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lock_timeout_of_the_configuration_needs_none_on_the_role() {
+async fn the_configured_lock_timeout_overrides_the_setting_of_the_role() {
     for settings in [&[][..], &["lock_timeout = '1h'"]] {
         let mut role = support::postgres::role(settings).await;
         role.options("-c statement_timeout=1h");

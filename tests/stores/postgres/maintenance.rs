@@ -191,7 +191,7 @@ async fn a_migration_adds_the_marks_to_records_that_exist_and_waits_for_nobody()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purge_on_the_servers_clock_leaves_what_has_not_expired() {
+async fn a_purge_on_the_servers_clock_keeps_unexpired_records() {
     let table = support::unique_name("records");
     let config = support::postgres::config(support::postgres::connection().await).table(&table);
     let store = config.build().unwrap();

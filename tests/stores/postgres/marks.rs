@@ -56,7 +56,7 @@ impl Marks {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entity_has_one_row_and_operations_without_an_order_none() {
+async fn each_entity_has_one_row_and_unordered_operations_have_no_row() {
     let marks = Marks::new().await;
     granted(&marks.store, &claim()).await;
     assert_eq!(marks.count().await, 0);

@@ -98,7 +98,7 @@ async fn a_claim_that_waited_for_the_entity_has_its_whole_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_of_a_locked_entity_is_answered_by_what_is_committed() {
+async fn a_claim_of_a_locked_entity_sees_the_committed_state() {
     let role = support::postgres::role(&["lock_timeout = '200ms'"]).await;
     let store = support::postgres::config(role).build().unwrap();
     let (entity, other) = (entity(), entity());

@@ -43,7 +43,7 @@ async fn a_lost_result_is_ambiguous_and_the_repeated_claim_is_granted() {
     let store = support::postgres::config(proxy.connection()).build().unwrap();
     store.warm_up().await.unwrap();
     let claim = claim();
-    proxy.hold_answers();
+    proxy.hold_responses();
     let call = tokio::spawn({
         let (store, claim) = (store.clone(), claim.clone());
         async move { claim_one(&store, &claim).await }
@@ -58,7 +58,7 @@ async fn a_lost_result_is_ambiguous_and_the_repeated_claim_is_granted() {
     assert_eq!(read_one(&store, &claim).await.unwrap().owner, Some(claim.owner));
     assert_eq!(proxy.opened(), 2);
 
-    proxy.hold_answers();
+    proxy.hold_responses();
     let call = tokio::spawn({
         let (store, claim) = (store.clone(), claim.clone());
         async move { settle_one(&store, &claim, complete("1")).await }
@@ -219,9 +219,9 @@ async fn a_server_killed_in_mid_batch_loses_nothing_that_was_acknowledged() {
             let (mut acknowledged, mut troubles) = (Vec::new(), 0);
             while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
                 let batch = claims(20);
-                troubles += until_answered(&store, &batch, PostgresStore::claim).await;
+                troubles += repeat_until_ok(&store, &batch, PostgresStore::claim).await;
                 let settles: Vec<_> = batch.iter().map(|claim| settle_of(claim, complete("1"))).collect();
-                troubles += until_answered(&store, &settles, PostgresStore::settle).await;
+                troubles += repeat_until_ok(&store, &settles, PostgresStore::settle).await;
                 acknowledged.extend(batch);
                 done.send_modify(|done| *done += 1);
             }
@@ -258,7 +258,7 @@ async fn a_server_killed_in_mid_batch_loses_nothing_that_was_acknowledged() {
 
 /// Repeats requests until each has a result, and returns the number of errors, which must all be retryable. An applied
 /// claim is granted, and an applied completion is done.
-async fn until_answered<R: Clone, T: std::fmt::Debug>(
+async fn repeat_until_ok<R: Clone, T: std::fmt::Debug>(
     store: &PostgresStore,
     requests: &[R],
     send: for<'a> fn(&'a PostgresStore, &'a [R]) -> BoxFuture<'a, Answers<T>>,

@@ -10,7 +10,7 @@ use lambda_once::{
 
 use super::{sessions::*, *};
 
-/// Enough for a scan of the whole table to cost more than a look-up of each key.
+/// Enough for a scan of the whole table to cost more than a lookup of each key.
 const ROWS: i64 = 40_000;
 const BATCH: usize = 100;
 /// A settle reads a row to lock it, and again to change it. Of rows that have just been changed it also finds former versions.

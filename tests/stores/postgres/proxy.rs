@@ -94,7 +94,7 @@ impl Proxy {
     }
 
     /// From now on, lets no response pass.
-    pub(super) fn hold_answers(&self) {
+    pub(super) fn hold_responses(&self) {
         self.expect_round_trips(&[]);
         self.state.holds.lock().unwrap().resize(1_000, usize::MAX);
     }

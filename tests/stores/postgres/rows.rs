@@ -69,7 +69,7 @@ async fn the_next_version_is_understood_and_the_one_after_it_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_without_a_lease_stands_until_its_record_expires() {
+async fn a_claim_without_a_lease_is_live_until_its_record_expires() {
     let (claimed, ..) = changed("status = 0, owner = NULL, data = NULL, encoding = NULL, lease_until = NULL").await;
     assert_eq!(claimed.unwrap(), Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 1 }));
     let (claimed, ..) = changed("status = 0, owner = NULL, lease_until = NULL, expiration = 1").await;

@@ -37,7 +37,7 @@ async fn a_connection_that_the_server_closed_is_replaced_without_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_hangs_is_a_timeout_that_leaves_open_what_was_applied() {
+async fn a_hung_server_is_an_ambiguous_timeout() {
     let mut server = Server::start("valkey", &[]);
     let store = Config::new(server.url()).response_timeout(Duration::from_millis(200)).build().unwrap();
     store.warm_up().await.unwrap();

@@ -67,7 +67,7 @@ async fn a_failover_loses_only_acknowledged_writes_that_were_not_replicated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_on_a_replica_is_told_to_retry_and_works_once_it_is_promoted() {
+async fn a_store_on_a_replica_gets_temporary_errors_until_promotion() {
     let ([_primary, _replica], [_, store], mut replica) = replicated().await;
     let request = claim();
     let error = claim_one(&store, &request).await.unwrap_err();

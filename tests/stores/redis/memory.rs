@@ -51,7 +51,7 @@ async fn a_server_without_free_memory_refuses_claims_and_still_records_outcomes(
 
 /// The documentation warns of this policy, which is the default of ElastiCache.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_evicts_loses_live_claims_and_nobody_is_told() {
+async fn an_evicting_server_loses_live_claims_silently() {
     let server = Server::start("valkey", &["maxmemory-policy=volatile-lru"]);
     let (store, mut direct) = (store(server.url()), direct(server.url()).await);
     let live = claims(500);

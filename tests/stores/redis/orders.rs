@@ -334,7 +334,7 @@ async fn by_the_servers_clock_a_mark_holds_its_entity_until_it_expires() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_call_of_one_entity_is_answered_in_the_order_of_its_requests() {
+async fn a_large_call_of_one_entity_returns_results_in_request_order() {
     let store = store(&server("REDIS_URL"));
     let entity = claim();
     let mut requests: Vec<_> = (1..=250).map(|sequence| ordered(&entity, sequence)).collect();

@@ -19,7 +19,7 @@ pub(super) fn denied(error: &Error) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_password_is_told_apart_from_a_server_that_is_away() {
+async fn a_wrong_password_is_not_reported_as_an_unavailable_server() {
     let server = Server::start("valkey", &["requirepass=secret"]);
     for user in ["", ":wrong@", "nobody:secret@"] {
         let url = server.url().replace("redis://", &format!("redis://{user}"));

@@ -34,7 +34,7 @@ async fn tls_is_verified_by_the_given_root_certificates() {
 }
 
 #[test]
-fn certificates_that_are_none_and_certificates_without_tls_are_refused() {
+fn invalid_certificates_and_certificates_without_tls_are_refused() {
     for config in [Config::new("rediss://localhost"), Config::new("redis://localhost")] {
         let error = config.root_certificates("-----BEGIN CERTIFICATE-----\n!\n").build().unwrap_err();
         assert_eq!((error.kind(), error.status()), (ErrorKind::Config, ErrorStatus::Permanent), "{error}");

@@ -22,7 +22,7 @@ async fn warming_warns_of_evictions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_call_info_is_told_what_could_not_be_checked() {
+async fn a_user_without_info_is_warned_about_skipped_checks() {
     let server = Server::start("valkey", &[]);
     let rules = ["ACL", "SETUSER", "once", "on", ">secret", "~*", "+@all", "-info"];
     command::<()>(&mut direct(server.url()).await, &rules).await;

@@ -29,7 +29,7 @@ fn sequences(backend: Backend) -> u64 {
 /// The number of sequences that are performed concurrently, each with its own clock.
 const LANES: u64 = 16;
 
-async fn every_sequence_is_answered_as_in_memory(backend: Backend) {
+async fn every_sequence_has_the_results_of_the_memory_store(backend: Backend) {
     let (sequences, seed) = (sequences(backend), cases("PROPERTY_SEED", 0));
     let is_found = AtomicBool::new(false);
     let lane = async |lane: u64| {
@@ -52,7 +52,7 @@ async fn every_sequence_is_answered_as_in_memory(backend: Backend) {
     }
 }
 
-on_each_server!(every_sequence_is_answered_as_in_memory);
+on_each_server!(every_sequence_has_the_results_of_the_memory_store);
 
 async fn pair(backend: Backend) -> Pair {
     let clock = future_clock();

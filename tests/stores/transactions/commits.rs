@@ -88,7 +88,7 @@ async fn a_run_that_is_dropped_leaves_no_writes<D: Database>() {
     }
 }
 
-async fn a_handler_that_is_cut_off_leaves_no_writes<D: Database>() {
+async fn a_cancelled_handler_leaves_no_writes<D: Database>() {
     for mode in MODES {
         let world = World::<D>::new().await;
         let once = build(engine(&world.store, &world.clock).lease(std::time::Duration::from_secs(2)).heartbeat(None));
@@ -201,7 +201,7 @@ on_each_database!(
     a_permanent_failure_is_recorded_without_the_writes,
     an_unknown_failure_keeps_the_claim_and_leaves_no_writes,
     a_run_that_is_dropped_leaves_no_writes,
-    a_handler_that_is_cut_off_leaves_no_writes,
+    a_cancelled_handler_leaves_no_writes,
     a_condition_of_the_handlers_own_that_fails_is_its_failure,
     a_refused_commit_can_be_classified,
     a_lost_lease_commits_nothing,

@@ -282,7 +282,7 @@ async fn a_role_of_the_handlers_own_is_reset_before_it_returns() {
 }
 
 #[tokio::test]
-async fn the_isolation_level_is_that_of_the_store() {
+async fn the_store_decides_the_isolation_level() {
     let world = Postgres::new().await;
     let levels = [
         (None, "read committed"),

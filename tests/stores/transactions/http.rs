@@ -66,7 +66,7 @@ async fn a_response_that_is_not_stored_leaves_no_writes<D: Database>() {
     assert_eq!(ledger.rows(KEY).await.len(), 1);
 }
 
-async fn a_commit_that_is_refused_is_not_answered_by_the_handlers_response<D: Database>() {
+async fn a_refused_commit_does_not_return_the_handlers_response<D: Database>() {
     let world = World::<D>::new().await;
     let ledger = Arc::new(Ledger::create().await);
     D::refuse(world.proxy.on(D::settles));
@@ -92,7 +92,7 @@ fn grpc(status: Option<&str>) -> Response<()> {
     status.into_iter().fold(head, |head, status| head.header("grpc-status", status)).body(()).unwrap()
 }
 
-async fn a_large_answer_of_grpc_is_committed_as_its_status_is_not_known<D: Database>() {
+async fn a_large_grpc_response_is_committed_because_its_status_is_unknown<D: Database>() {
     let world = World::<D>::new().await;
     let ledger = Arc::new(Ledger::create().await);
     let (status, id) = world.post_for(&ledger, grpc(None), |layer| layer.max_response(0)).await;
@@ -111,7 +111,7 @@ async fn an_error_of_grpc_in_the_headers_commits_nothing<D: Database>() {
     }
 }
 
-async fn an_unanswered_commit_is_not_answered_by_the_handlers_response<D: Database>() {
+async fn an_unknown_commit_does_not_return_the_handlers_response<D: Database>() {
     let world = World::<D>::new().await;
     let ledger = Arc::new(Ledger::create().await);
     let decides = |request: &wire::Request| matches!(Purpose::of(request), Purpose::Release | Purpose::Read);
@@ -121,11 +121,11 @@ async fn an_unanswered_commit_is_not_answered_by_the_handlers_response<D: Databa
 }
 
 on_each_database!(
-    a_large_answer_of_grpc_is_committed_as_its_status_is_not_known,
+    a_large_grpc_response_is_committed_because_its_status_is_unknown,
     an_error_of_grpc_in_the_headers_commits_nothing,
     a_request_that_passes_through_commits_its_writes_alone,
-    an_unanswered_commit_is_not_answered_by_the_handlers_response,
+    an_unknown_commit_does_not_return_the_handlers_response,
     a_response_that_is_stored_is_committed_with_the_writes,
     a_response_that_is_not_stored_leaves_no_writes,
-    a_commit_that_is_refused_is_not_answered_by_the_handlers_response,
+    a_refused_commit_does_not_return_the_handlers_response,
 );

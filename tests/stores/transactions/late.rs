@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{DEBIT, Database, KEY, Mode, World, on_each_database};
 use crate::{purpose::Purpose, support::assert_outcome};
 
-async fn a_commit_without_an_answer_is_found_to_be_applied<D: Database>() {
+async fn a_commit_without_a_response_is_found_to_be_applied<D: Database>() {
     let world = World::<D>::new().await;
     world.proxy.on(D::commits).times(D::TRIES).drop_response();
     let outcome = world.debit(Mode::Claimed).await;
@@ -85,7 +85,7 @@ async fn a_permanent_refusal_counts_for_nothing_after_a_takeover<D: Database>() 
 on_each_database!(
     an_outage_is_not_classified,
     a_permanent_refusal_counts_for_nothing_after_a_takeover,
-    a_commit_without_an_answer_is_found_to_be_applied,
+    a_commit_without_a_response_is_found_to_be_applied,
     a_commit_that_never_arrives_is_found_to_be_undone,
     after_a_takeover_it_is_handed_back,
     if_the_release_gets_no_response_either_the_claim_is_kept,
@@ -136,7 +136,7 @@ async fn on_postgresql_a_commit_whose_session_ends_may_have_been_applied() {
 
 /// A commit without a claim never arrives, and another run completes the operation before that is detected.
 #[tokio::test]
-async fn on_postgresql_anothers_outcome_is_not_that_of_a_lost_commit() {
+async fn on_postgresql_a_lost_commit_replays_the_outcome_of_another_run() {
     let world = World::<PostgresStore>::new().await;
     world.proxy.on(PostgresStore::commits).drop_request();
     let mut claim = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_records\"")).nth(2).hold();

@@ -18,12 +18,12 @@ use crate::support::{self, assert_outcome, collector::Collector, stores::Backend
 type Postgres = World<PostgresStore>;
 
 /// Returns whether a request checks if a transaction is still open.
-fn asks_for_the_transaction(request: &Request) -> bool {
+fn checks_open_transaction(request: &Request) -> bool {
     request.command.contains("pg_current_xact_id_if_assigned()::text AS id")
 }
 
 /// Returns whether a request reads the status of a transaction.
-fn asks_for_the_status(request: &Request) -> bool {
+fn queries_transaction_status(request: &Request) -> bool {
     request.command.contains("pg_xact_status")
 }
 
@@ -64,19 +64,19 @@ impl Postgres {
 
 /// The connection stays open, but silent.
 #[tokio::test]
-async fn a_silent_connection_leaves_what_the_server_says_of_its_transaction() {
+async fn the_server_decides_the_outcome_after_a_silent_connection() {
     let world = Postgres::new().await;
     for mode in MODES {
         for (number, (end, verdict)) in failures().into_iter().enumerate() {
             let order = format!("open {mode:?} {number}");
-            let _silent = world.proxy.on(asks_for_the_transaction).hang();
+            let _silent = world.proxy.on(checks_open_transaction).hang();
             let outcome = world.debit_and(mode, &order, "SELECT 1", Err(end)).await;
             world.is_rolled_back(&order, outcome, verdict).await;
         }
         for (number, (end, _)) in failures().into_iter().enumerate() {
             let order = format!("committed {mode:?} {number}");
             let (collector, _guard) = Collector::install();
-            let _silent = world.proxy.on(asks_for_the_transaction).hang();
+            let _silent = world.proxy.on(checks_open_transaction).hang();
             let outcome = world.debit_and(mode, &order, "COMMIT", Err(end)).await;
             world.is_unknown((mode, &order), outcome, &collector).await;
         }
@@ -108,7 +108,7 @@ async fn another_connection_may_take_its_time_to_open() {
         let order = format!("{mode:?}");
         let work = async |transaction: Transaction| {
             world.ledger.enter(&transaction, &order).await?;
-            world.proxy.on(asks_for_the_transaction).drop_request();
+            world.proxy.on(checks_open_transaction).drop_request();
             is_slow.store(true, Ordering::SeqCst);
             Err::<(), _>(Failure::transient("closed"))
         };
@@ -171,18 +171,18 @@ async fn a_commit_before_a_failed_statement_leaves_an_unknown_outcome() {
 
 /// The status is queried on another connection.
 #[tokio::test]
-async fn a_lost_connection_leaves_what_the_server_says_of_its_transaction() {
+async fn the_server_decides_the_outcome_after_a_lost_connection() {
     let world = Postgres::new().await;
     for mode in MODES {
         for (number, (end, verdict)) in failures().into_iter().enumerate() {
-            world.proxy.on(asks_for_the_transaction).drop_request();
+            world.proxy.on(checks_open_transaction).drop_request();
             let order = format!("open {mode:?} {number}");
             let outcome = world.debit_and(mode, &order, "SELECT 1", Err(end)).await;
             world.is_rolled_back(&order, outcome, verdict).await;
         }
         for (number, (end, _)) in failures().into_iter().enumerate() {
             let (collector, _guard) = Collector::install();
-            world.proxy.on(asks_for_the_transaction).drop_request();
+            world.proxy.on(checks_open_transaction).drop_request();
             let order = format!("committed {mode:?} {number}");
             let outcome = world.debit_and(mode, &order, "COMMIT", Err(end)).await;
             assert_eq!(world.ledger.rows(&order).await.len(), 1);
@@ -217,14 +217,14 @@ async fn a_session_that_the_server_ends_is_rolled_back() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_of_a_transaction_leaves_it_unknown() {
+async fn a_transaction_of_unknown_status_has_an_unknown_outcome() {
     let world = Postgres::new().await;
     for mode in MODES {
         for (number, (end, _)) in failures().into_iter().enumerate() {
             let order = format!("{mode:?} {number}");
             let (collector, _guard) = Collector::install();
-            world.proxy.on(asks_for_the_transaction).drop_request();
-            world.proxy.on(asks_for_the_status).drop_request();
+            world.proxy.on(checks_open_transaction).drop_request();
+            world.proxy.on(queries_transaction_status).drop_request();
             let outcome = world.debit_and(mode, &order, "SELECT 1", Err(end)).await;
             world.is_unknown((mode, &order), outcome, &collector).await;
         }
@@ -233,12 +233,12 @@ async fn a_server_that_says_nothing_of_a_transaction_leaves_it_unknown() {
 
 /// The settle finds that another transaction is open, and cannot query the status of the handler's transaction.
 #[tokio::test]
-async fn a_success_outside_of_a_transaction_that_cannot_be_asked_is_unknown() {
+async fn a_success_outside_a_transaction_of_unknown_status_is_unknown() {
     let world = Postgres::new().await;
     for mode in MODES {
         let order = format!("{mode:?}");
         let (collector, _guard) = Collector::install();
-        let _silent = world.proxy.on(asks_for_the_transaction).hang();
+        let _silent = world.proxy.on(checks_open_transaction).hang();
         let outcome = world.debit_and(mode, &order, "COMMIT", Ok(())).await;
         world.is_unknown((mode, &order), outcome, &collector).await;
     }

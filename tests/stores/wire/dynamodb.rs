@@ -120,7 +120,7 @@ async fn requests_pass_and_are_recorded() {
 }
 
 #[tokio::test]
-async fn after_a_lost_answer_the_retry_meets_its_own_item() {
+async fn after_a_lost_response_the_retry_meets_its_own_item() {
     let world = World::new().await;
     world.proxy.on_command("PutItem").drop_response();
     assert_eq!(world.proxy.pending_faults(), 1);
@@ -181,7 +181,7 @@ async fn a_late_request_that_dynamodb_does_not_take_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_repeated_request_is_applied_twice_before_it_is_answered() {
+async fn a_repeated_request_is_applied_twice_before_its_response() {
     let world = World::new().await;
     world.proxy.on_command("UpdateItem").repeat();
     let add = |client: &Client| {
@@ -311,7 +311,7 @@ async fn faults_queue_and_count() {
 
 #[tokio::test]
 #[should_panic(expected = "a request left to come")]
-async fn waiting_for_what_cannot_come_panics() {
+async fn waiting_for_an_impossible_request_panics() {
     let proxy = World::new().await.proxy;
     let mut held = proxy.on_command("PutItem").hold();
     drop(proxy);

@@ -86,7 +86,7 @@ async fn requests_in_chunks_are_whole_wherever_they_are_cut() {
 
 /// The response to the second request is dropped, and all bytes of the first one pass.
 #[tokio::test]
-async fn answers_of_every_framing_are_whole() {
+async fn responses_of_every_framing_are_complete() {
     for answer in [
         OK,
         OTHER,

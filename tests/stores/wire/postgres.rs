@@ -121,7 +121,7 @@ async fn statements_sent_at_once_are_one_round_trip() {
 }
 
 #[tokio::test]
-async fn the_client_learns_what_was_wrong() {
+async fn the_client_receives_the_servers_error() {
     let (proxy, mut connection, _) = connected().await;
     connection.client.send(counting("no_such_sequence")).await;
     let answer = connection.answer().await;
@@ -190,7 +190,7 @@ async fn a_late_request_that_fails_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_repeated_request_is_applied_twice_before_it_is_answered() {
+async fn a_repeated_request_is_applied_twice_before_its_response() {
     let (proxy, mut connection, sequence) = connected().await;
     proxy.on_command("nextval").repeat();
     connection.client.send(counting(&sequence)).await;

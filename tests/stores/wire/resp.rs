@@ -49,7 +49,7 @@ async fn requests_pass_and_are_recorded() {
 }
 
 #[tokio::test]
-async fn answers_of_every_kind_are_whole() {
+async fn responses_of_every_type_are_complete() {
     let (proxy, mut client, key) = connected().await;
     client.send(command(&["GET", &key])).await;
     client.expect("$-1\r\n").await;
@@ -78,7 +78,7 @@ async fn a_pipeline_is_one_round_trip_even_where_it_arrives_in_pieces() {
 }
 
 #[tokio::test]
-async fn a_dropped_response_was_applied_and_what_is_sent_behind_it_was_not() {
+async fn a_dropped_response_was_applied_but_later_requests_were_not() {
     let (proxy, mut client, key) = connected().await;
     proxy.on_command("INCR").nth(2).drop_response();
     client.send(command(&["INCR", &key]).repeat(3)).await;
@@ -138,7 +138,7 @@ async fn a_late_request_goes_to_the_database_of_its_connection() {
 }
 
 #[tokio::test]
-async fn a_repeated_request_is_applied_twice_before_it_is_answered() {
+async fn a_repeated_request_is_applied_twice_before_its_response() {
     let (proxy, mut client, key) = connected().await;
     proxy.on_command("INCR").repeat();
     client.send(command(&["INCR", &key]).repeat(2)).await;
@@ -185,7 +185,7 @@ async fn the_tests_response_comes_in_its_place_and_the_request_is_not_applied() 
 }
 
 #[tokio::test]
-async fn faults_strike_as_often_and_in_the_order_as_they_were_asked_for() {
+async fn faults_apply_as_often_and_in_the_order_requested() {
     let (proxy, mut client, key) = connected().await;
     proxy.on_command("INCR").times(2).respond("+first\r\n");
     proxy.on(|request| request.arguments.len() == 1).respond("+second\r\n");

@@ -102,12 +102,12 @@ pub(super) async fn serve(client: TcpStream, upstream: Upstream, state: Arc<Mute
         answers,
         state,
     };
-    let answer_length = match upstream.protocol {
-        Protocol::Resp => resp::answer_length,
-        Protocol::Postgres => postgres::answer_length,
-        Protocol::DynamoDb => http::answer_length,
+    let response_length = match upstream.protocol {
+        Protocol::Resp => resp::response_length,
+        Protocol::Postgres => postgres::response_length,
+        Protocol::DynamoDb => http::response_length,
     };
-    let answers = Answers { server: server.reader, client: client.writer, answer_length, unanswered, due };
+    let answers = Answers { server: server.reader, client: client.writer, response_length, unanswered, due };
     let mut answers = pin!(answers.pass());
     // Kept until all responses are sent, because a server may close a connection with one closed direction.
     let _server = tokio::select! {
@@ -277,7 +277,7 @@ impl Requests {
 struct Answers {
     server: Reader,
     client: OwnedWriteHalf,
-    answer_length: Length,
+    response_length: Length,
     unanswered: Arc<AtomicUsize>,
     due: UnboundedReceiver<Due>,
 }
@@ -334,7 +334,7 @@ impl Answers {
     }
 
     async fn answer(&mut self) -> io::Result<Bytes> {
-        let answer = self.server.expect(self.answer_length).await;
+        let answer = self.server.expect(self.response_length).await;
         if answer.is_err() {
             self.give_rest().await;
         }

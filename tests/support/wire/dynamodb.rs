@@ -38,7 +38,7 @@ pub(super) fn count(answer: &[u8]) -> Option<u64> {
 }
 
 fn read(answer: &[u8]) -> (u16, Value) {
-    let (status, body) = http::read_answer(answer);
+    let (status, body) = http::read_response(answer);
     (status, serde_json::from_slice(&body).unwrap_or_default())
 }
 

@@ -32,7 +32,7 @@ pub(super) fn request_length(bytes: &[u8]) -> Option<usize> {
 
 /// Returns the length of the response at the beginning of these bytes, including interim ones such as 100 Continue, if
 /// it is complete.
-pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
+pub(super) fn response_length(bytes: &[u8]) -> Option<usize> {
     let (start, head) = final_head(bytes)?;
     Some(start + head.end(&bytes[start..])?)
 }
@@ -51,7 +51,7 @@ pub(super) fn request_body(request: &[u8]) -> Bytes {
 }
 
 /// Returns the status and the body of a complete response.
-pub(super) fn read_answer(answer: &[u8]) -> (u16, Bytes) {
+pub(super) fn read_response(answer: &[u8]) -> (u16, Bytes) {
     let (start, head) = final_head(answer).expect("a whole answer");
     (head.status.expect("of an answer"), head.content(&answer[start..]))
 }
@@ -81,7 +81,7 @@ pub(super) fn request_with_body(request: &[u8], body: &str) -> Bytes {
 pub(super) async fn exchange(stream: TcpStream, request: &[u8]) -> io::Result<Bytes> {
     let mut server = Side::new(stream);
     server.write(request).await?;
-    server.expect(answer_length).await
+    server.expect(response_length).await
 }
 
 impl Head {
@@ -127,7 +127,7 @@ fn final_head(bytes: &[u8]) -> Option<(usize, Head)> {
                 continue;
             }
             Some(204 | 304) => Body::None,
-            _ => body(answer.headers).expect("an answer says how long it is"),
+            _ => body(answer.headers).expect("a response has a length"),
         };
         return Some((start, Head { length, status: answer.code, body }));
     }

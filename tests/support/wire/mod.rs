@@ -4,7 +4,7 @@
 //! test requests. It sleeps only if a test requests that. A forwarded request outlives its client, as on a real
 //! network.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a module of its own")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part of it, as a separate module")]
 
 mod connection;
 mod dynamodb;

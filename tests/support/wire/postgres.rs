@@ -63,7 +63,7 @@ pub(super) fn request_length(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Returns the length of the response at the beginning of these bytes, if it is complete.
-pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
+pub(super) fn response_length(bytes: &[u8]) -> Option<usize> {
     let mut end = 0;
     loop {
         let is_last = *bytes.get(end)? == b'Z';
@@ -123,19 +123,19 @@ pub(super) async fn start_up(client: &mut Side, server: &mut Side) -> io::Result
 pub(super) async fn exchange(stream: TcpStream, start_up: &[u8], request: &[u8]) -> io::Result<Bytes> {
     let mut server = Side::new(stream);
     server.write(start_up).await?;
-    let started = server.expect(answer_length_or_challenge).await?;
+    let started = server.expect(response_length_or_challenge).await?;
     if !started.ends_with(b"Z\0\0\0\x05I") {
         return Err(io::Error::other(format!("the server wants a password, or refuses: {started:?}")));
     }
     server.write(request).await?;
-    server.expect(answer_length).await
+    server.expect(response_length).await
 }
 
 /// Returns the length of a response that ends when the server is ready, waits for a password, or has refused.
-fn answer_length_or_challenge(bytes: &[u8]) -> Option<usize> {
+fn response_length_or_challenge(bytes: &[u8]) -> Option<usize> {
     let length = message_length(bytes)?;
     let is_authenticated = bytes[0] == b'R' && bytes[5..length] == [0; 4];
-    if is_authenticated { answer_length(bytes) } else { Some(length) }
+    if is_authenticated { response_length(bytes) } else { Some(length) }
 }
 
 fn messages(bytes: &Bytes) -> impl Iterator<Item = Bytes> {

@@ -10,11 +10,11 @@ use super::{Request, connection::Side};
 /// Returns the length of the request at the beginning of these bytes, if it is complete.
 pub(super) fn request_length(bytes: &[u8]) -> Option<usize> {
     assert!(bytes.first().is_none_or(|first| *first == b'*'), "a command is an array");
-    answer_length(bytes)
+    response_length(bytes)
 }
 
 /// Returns the length of the response at the beginning of these bytes, if it is complete.
-pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
+pub(super) fn response_length(bytes: &[u8]) -> Option<usize> {
     let (line, mut end) = line(bytes)?;
     match bytes[0] {
         b'+' | b'-' | b':' => {}
@@ -25,7 +25,7 @@ pub(super) fn answer_length(bytes: &[u8]) -> Option<usize> {
         }
         b'*' => {
             for _ in 0..number(line) {
-                end += answer_length(&bytes[end..])?;
+                end += response_length(&bytes[end..])?;
             }
         }
         other => panic!("not version 2 of the protocol: {:?}", char::from(other)),
@@ -68,11 +68,11 @@ pub(super) async fn exchange(stream: TcpStream, set_up: &[u8], request: &[u8]) -
     let mut rest = set_up;
     while let Some(length) = request_length(rest).filter(|_| !rest.is_empty()) {
         server.write(&rest[..length]).await?;
-        server.expect(answer_length).await?;
+        server.expect(response_length).await?;
         rest = &rest[length..];
     }
     server.write(request).await?;
-    server.expect(answer_length).await
+    server.expect(response_length).await
 }
 
 /// Returns the first line without its first byte, and the position of the next one.

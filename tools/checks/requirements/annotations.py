@@ -30,7 +30,7 @@ def sources():
 
 
 def test_macros(files):
-    """Returns the names of the macros that make tests of the functions that they list, themselves or by another one."""
+    """Returns the names of the macros that make tests of the functions that they list, themselves or through other macros."""
     found = (macro for text in files.values() for macro in MACRO.findall(text))
     bodies = {name: body for name, body in found if LIST.search(body)}
     found = {name for name, body in bodies.items() if re.search(r"#\[(?:tokio::)?test\b", body)}
@@ -76,7 +76,7 @@ def test_below(lines, number):
 
 
 def fault(line, name, attributes, listed):
-    """Returns what is wrong with a comment above this function, or None."""
+    """Returns the fault of a comment above this function, or None."""
     if not ANNOTATION.fullmatch(line):
         return f"write `// Tests C5, S2.`, not `{line.strip()}`"
     if name is None or not (any(map(IS_TEST.match, attributes)) or name in listed):

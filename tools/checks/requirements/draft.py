@@ -38,7 +38,7 @@ DRAFT = [
                 "`http/settings.rs`: `LayerSettings::new`"),
     Requirement("IKH-2.3-3", "SHOULD", "the policy is published", exempt=API),
     Requirement("IKH-2.4-1", "MAY", "distinguishes requests by a fingerprint of the payload, too",
-                "[what is compared](../http.md#what-is-compared)", "`http/fingerprint.rs`: `of_request`"),
+                "[comparison](../http.md#comparison-of-requests)", "`http/fingerprint.rs`: `of_request`"),
     Requirement("IKH-2.4-2", "MAY", "makes it of the whole payload, or of parts of it",
                 "the whole, or what `fingerprint` selects", "`http/fingerprint.rs`: `of_request`"),
     Requirement("IKH-2.5.1-1", "SHOULD", "clients follow the published requirements", exempt=CLIENT),

@@ -13,7 +13,7 @@ HEAD = """\
 
 *Which tests check each requirement of the Idempotency-Key draft, each promise and each rule?*
 
-A comment `// Tests C5, S2.` above a test names what it tests. `make lint` fails if a requirement has no test, and if this page is not
+A comment `// Tests C5, S2.` above a test names the requirements that it tests. `make lint` fails if a requirement has no test, and if this page is not
 up to date. Tests of stores run on each of them. *Mutants* counts the bugs that [`make plants`](../../CONTRIBUTING.md#mutation-tests)
 plants, each of which a test must detect.
 """

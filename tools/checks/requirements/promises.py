@@ -11,11 +11,11 @@ from tools.checks.docs import DOCS, prose, slug
 
 HOME = "how-it-works.md#guarantees"
 UNKNOWN = "how-it-works.md#when-a-run-leaves-no-outcome"
-LIMITS = "how-it-works.md#what-is-not-guaranteed"
+LIMITS = "how-it-works.md#not-guaranteed"
 TRANSACTIONS = "recipes.md#transactions"
 ORDER = "recipes.md#what-ordered_by-guarantees"
 RESPONSES = "http.md#responses"
-STORED = "security.md#what-is-stored-and-logged"
+STORED = "security.md#stored-and-logged-data"
 # Introduces the promises below it.
 INTRODUCTION = "Always, whatever clocks, networks and workers do:"
 
@@ -50,8 +50,8 @@ PROMISES = [
             "reports the recorded outcome", ["S3", "S8"]),
     Promise("P9", HOME, "With ordered_by, under the same conditions, no operation takes effect after a newer one of its entity",
             ["G1", "G2", "G3", "G4"]),
-    Promise("P10", UNKNOWN, "Under `Rerun` the effect happens once; after a lost outcome possibly again, which the second run is told",
-            ["C7", "C8"], "once; after such a loss possibly again | the second run is told: Outcome::TookOver, took_over()"),
+    Promise("P10", UNKNOWN, "Under `Rerun` the effect happens once; after a lost outcome possibly again, which the second run sees",
+            ["C7", "C8"], "once; after such a loss possibly again | the second run gets Outcome::TookOver, took_over()"),
     Promise("P11", UNKNOWN, "Under `Refuse` the effect happens at most once within the retention. An operation may be refused that never "
             "ran, until an operator amends its record or the retention ends", ["C7", "O5", "O7"],
             "at most once within the retention | an operation that never ran may be refused until an operator amends its record or the "
@@ -84,8 +84,8 @@ PROMISES = [
     Promise("P25", RESPONSES, "A retry of a request gets the stored response, byte for byte", ["C3"], "the stored response, byte for byte"),
     Promise("P26", RESPONSES, "If the store is unavailable, or a limit reached, the response is 503 and nothing ran",
             quote="store unavailable, or a limit reached | 503; nothing ran"),
-    Promise("P27", "security.md#tenants-and-callers", "A client never gets another one's response",
-            quote="one client never gets another one's response"),
+    Promise("P27", "security.md#tenants-and-callers", "A client never gets another client's response",
+            quote="one client never gets another client's response"),
     Promise("P28", STORED, "Neither records nor logs contain a key, only its hash",
             quote="| key | its SHA-256, with the scope | the same hash |"),
     Promise("P29", STORED, "Neither records nor logs contain a payload", ["C2"],

@@ -1,6 +1,6 @@
 """Mutants of DynamoDB's expressions and PartiQL statements, which the store builds from parts.
 
-A proxy before the server changes them in requests. So the mutants are those of what a run of the tests has sent: each comparison,
+A proxy before the server changes them in requests. So they are mutants of the requests that a run of the tests has sent: each comparison,
 function and conjunction of a condition, and each attribute that an update writes. A text with the same part for the same purpose
 changes with it, whatever else it contains.
 """

@@ -37,7 +37,7 @@ AMENDMENTS = [
           suite("amendments_in_memory", "an_operator_ends_the_doubt_that_a_statement_names")),
     Plant("O8", "a resolution shortens the time for which a mark is kept, or does not extend it", "store/ordering/resolving.rs",
           "mark.expiration.max(kept_until)", "mark.expiration.min(kept_until)",
-          suite("amendments_in_memory", "a_resolved_mark_lives_as_long_as_the_operator_says")),
+          suite("amendments_in_memory", "a_resolved_mark_has_the_retention_of_its_resolution")),
     Plant("O8", "Redis does not compare the mark that was read", "store/redis/resolve.lua",
           "  if (found[place] or '') ~= ARGV[1 + place] then return 0 end\n", "",
           suite("amendments_in_redis", "a_resolution_and_a_newer_claim_exclude_each_other")),
@@ -53,7 +53,7 @@ AMENDMENTS = [
 LISTS = [
     Plant("format", "a record of an unknown version is replaced and replayed", RULES,
           "if version <= NEWEST_KNOWN_VERSION {", "if version <= NEWEST_KNOWN_VERSION + 1 {",
-          "stores versions::memory::an_unknown_version_is_refused_and_goes_on_after_a_rollback"),
+          "stores versions::memory::an_unknown_version_is_refused_until_a_rollback_or_its_expiration"),
     Plant("list", "a live claim is listed as lapsed", LISTING,
           "ListedState::Lapsed => record.status == Status::InProgress && has_lapsed,",
           "ListedState::Lapsed => record.status == Status::InProgress,", suite("lists_in_memory", "operations_are_listed_by_their_state")),

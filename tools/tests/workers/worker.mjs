@@ -83,7 +83,7 @@ const actions = {
     held.set(request.hold, state);
     return state.ran ? { ran: true } : state.answer;
   },
-  go_on: async (request) => {
+  resume: async (request) => {
     const state = held.get(request.held);
     held.delete(request.held);
     state.goOn();

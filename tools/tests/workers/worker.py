@@ -133,7 +133,7 @@ def main():
                     answer = {"ran": run.ran} if run.ran else run.answer.get()
                 else:
                     answer = run.answer.get()
-            case "go_on":
+            case "resume":
                 run = held.pop(request["held"])
                 run.goes_on.set()
                 answer = run.answer.get()

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_measured_anew_stays_as_it_is() {
+    fn unmeasured_sections_and_rows_are_kept() {
         let page = "# P\n\n## A\n\nold\n\n## B\n\nkept\n\n## T\n\n| t | v |\n|---|---:|\n| a | 1 |\n| b | 2 |\n";
         let page = replace_section(page, "A", "## A\n\nnew\n").unwrap();
         let mut table = Table::new("T", ["t", "v"]);

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_told_by_its_name() {
+    fn a_service_is_recognized_by_its_host_name() {
         for (place, expected) in [
             ("rediss://orders-abc123.serverless.use1.cache.amazonaws.com:6379", Service::Serverless),
             ("rediss://master.orders.abc123.use1.cache.amazonaws.com:6379", Service::Nodes),

@@ -333,7 +333,7 @@ fn a_function_without_mappings_may_have_them_at_a_version() {
 }
 
 #[test]
-fn a_disabled_mapping_is_not_checked_and_says_so() {
+fn a_disabled_mapping_is_reported_as_not_checked() {
     let report = with_function(|function| {
         function.mappings[0].is_enabled = false;
         function.mappings[0].reports_failures = false;
@@ -353,7 +353,7 @@ fn the_queue_of_a_mapping_does_not_exist() {
 }
 
 #[test]
-fn what_cannot_be_read_says_why_and_the_rest_is_checked() {
+fn unreadable_resources_are_reported_and_the_rest_is_checked() {
     let report = with_function(|function| {
         let unread = Source::UnreadQueue { arn: "arn:aws:sqs:eu-central-1:1:q".into(), why: "AccessDenied".into() };
         function.mappings.push(Mapping { source: unread, ..function.mappings[0].clone() });

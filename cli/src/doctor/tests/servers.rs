@@ -158,7 +158,7 @@ fn the_code_decides_on_the_cluster() {
 }
 
 #[test]
-fn elasticache_serverless_says_what_is_not_checked() {
+fn elasticache_serverless_reports_the_skipped_check() {
     let report = with_redis(|redis| {
         redis.info.remove("maxmemory_policy");
         (redis.save, redis.service, redis.as_cluster) = (None, Service::Serverless, None);
@@ -182,7 +182,7 @@ fn the_persistence_of_a_managed_server_is_not_checked() {
 }
 
 #[test]
-fn a_user_without_info_says_what_is_not_checked() {
+fn without_info_permission_skipped_checks_are_reported() {
     let report = with_redis(|redis| {
         redis.info.clear();
         redis.denied = Err("refused".into());

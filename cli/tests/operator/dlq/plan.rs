@@ -22,7 +22,7 @@ async fn a_dry_run_of_a_fifo_queue_states_a_lower_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dry_run_leaves_what_is_behind_another_message() {
+async fn a_dry_run_skips_messages_behind_an_earlier_one() {
     let queues = Queues::new(".fifo").await;
     for (order, reason) in [("a-1", "mismatch"), ("a-2", "failed"), ("a-3", "failed"), ("b-1", "failed")] {
         queues.dead_letter(order, &[("lambda-once.reason", reason)]).await;

@@ -288,7 +288,7 @@ async fn a_function_of_a_stack_without_a_store_is_not_checked() {
 }
 
 #[tokio::test]
-async fn dlq_skips_a_deleted_queue_and_says_so() {
+async fn dlq_list_skips_and_reports_a_deleted_queue() {
     let (deployment, deleted) = (Deployment::new("", "none").await, Deployment::new("", "none").await);
     let arn = format!("arn:aws:sqs:us-east-1:000000000000:{}", deleted.name);
     let mapping = deployment.functions.create_event_source_mapping().function_name(&deployment.name);

@@ -56,7 +56,7 @@ async fn each_fault_of_redis_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_of_a_cluster_is_told_apart() {
+async fn a_cluster_node_configured_as_a_single_node_is_reported() {
     let url = crate::support::server("REDIS_CLUSTER_URL");
     let node = url.split(',').next().unwrap();
     assert_eq!(check(node, &[]).await.codes(), ["redis-persistence-off", "redis-cluster-as-node"]);

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_refused_outside_the_layer_claims_no_key() {
+    async fn a_request_rejected_outside_the_layer_claims_no_key() {
         let (app, _) = app(testing::engine()).expect("valid settings");
         assert_eq!(sent(&app, request("", "k", "0")).await, (401, String::new()));
         assert_eq!(sent(&app, request("Bearer alice", "k", &"0".repeat(MAX_BODY + 1))).await, (413, String::new()));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn after_a_timeout_the_charge_goes_on_and_its_retry_gets_the_response() {
+    async fn after_a_timeout_the_charge_continues_and_its_retry_gets_the_response() {
         let (app, in_flight) = app(testing::engine()).expect("valid settings");
         let slow = || request("Bearer alice", "k", "15000");
         assert_eq!(sent(&app, slow()).await, (408, String::new()));

@@ -35,7 +35,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_retry_gets_the_first_answer_and_another_payment_is_refused() -> Result<(), Box<dyn std::error::Error>> {
+    async fn a_retry_gets_the_first_response_and_another_payment_is_refused() -> Result<(), Box<dyn std::error::Error>>
+    {
         let app = app(testing::engine())?;
         let mut statuses = Vec::new();
         for cents in [995, 995, 100] {

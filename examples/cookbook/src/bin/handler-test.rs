@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_says_so_if_the_mail_may_be_the_second() -> Result<(), Failure> {
+    async fn after_a_takeover_the_mail_is_marked_as_a_possible_repeat() -> Result<(), Failure> {
         let record = RecordInfo::new("m-1").with_header("tenant", "a");
         let context = testing::record_context(record).with_claim(testing::claim("7").with_takeover());
         let sent = mail(Order { id: "7".to_owned() }, context).await?;

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_caller_has_its_own_keys_and_nobody_has_none() -> Result<(), Error> {
+    async fn each_user_has_its_own_keys_and_an_unidentified_caller_is_refused() -> Result<(), Error> {
         let service = layer(testing::engine())?.layer(service_fn(charge));
         let user = |subject| Some(json!({ "iss": "https://id.example.com/", "sub": subject }));
         let mut seen = Vec::new();

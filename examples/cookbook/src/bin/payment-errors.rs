@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn each_error_has_its_verdict_and_a_failure_for_good_is_replayed() -> Result<(), lambda_once::Error> {
+    async fn each_error_has_its_verdict_and_a_permanent_failure_is_replayed() -> Result<(), lambda_once::Error> {
         let once = settings(testing::builder(testing::store())).build()?;
         let service = once.sqs(Key::pointer("/id"), pay);
         let payment = |id: &str, cents| testing::record(&Payment { id: id.to_owned(), cents });

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_follows_from_method_key_and_body() {
+    fn the_expected_response_follows_from_method_key_and_body() {
         let http = json!({ "version": "2.0", "rawPath": "/charges", "headers": { "idempotency-key": "\"k-2\"" },
                            "requestContext": { "http": { "method": "POST" } }, "body": BODY });
         let no_key = json!({ "httpMethod": "POST", "path": "/charges", "headers": null, "body": BODY });

@@ -96,7 +96,7 @@ impl Events {
                 let expected = charge.expect(&mut charges);
                 events.requests.push(Request { file, event, charge, expected });
             } else {
-                bail!("{file}: its name says neither which function takes it nor that it is of another source");
+                bail!("{file}: its name contains neither the function nor another source");
             }
         }
         for (function, files) in [(Function::Orders, "sqs-batch*.json"), (Function::Payouts, "sqs-fifo*.json")] {

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_a_dead_message_of_its_group_goes_with_it() {
+    fn messages_behind_a_dead_lettered_one_of_their_group_follow_it() {
         let payout = |id: &str, group: &str, simulate: Value| {
             let mut body = json!({ "payout_id": id, "seller_id": "s", "amount_cents": 1, "currency": "EUR" });
             body["simulate"] = simulate;

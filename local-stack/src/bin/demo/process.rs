@@ -121,7 +121,7 @@ mod tests {
     use std::{io::BufRead as _, process::Stdio};
 
     #[test]
-    fn a_grandchild_in_a_group_of_its_own_is_stopped_too() {
+    fn a_grandchild_in_its_own_process_group_is_stopped_too() {
         // `set -m` gives the background job a separate process group. It ignores SIGTERM.
         let mut tree = ProcessTree::spawn(
             Command::new("bash")

@@ -30,7 +30,7 @@ pub(crate) fn print(events: &Events, store: Kind, protected: &Run, unprotected: 
         .flat_map(|batch| verdict::sequences(batch, &protected.ledger, &unprotected.ledger))
         .collect();
     let wrong = faults(events, protected, &counts, &sequences);
-    answer_line(&counts);
+    print_double_effects(&counts);
     effect_table(events, &counts);
     sequence_table(&sequences);
     if details {
@@ -82,7 +82,7 @@ fn faults(events: &Events, protected: &Run, counts: &[Count], sequences: &[Seque
     wrong
 }
 
-fn answer_line(counts: &[Count]) {
+fn print_double_effects(counts: &[Count]) {
     let without: usize = counts.iter().map(|count| doubles(count.unprotected)).sum();
     let with: usize = counts.iter().map(|count| doubles(count.protected)).sum();
     println!("\n{without} double effects without lambda-once, {with} with it.");

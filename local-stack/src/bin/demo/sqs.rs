@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_as_the_event_source_mapping_reads_them() {
+    fn responses_are_read_as_by_the_event_source_mapping() {
         let sent = HashSet::from(["a", "b"]);
         for success in
             ["", "null", "{}", r#"{"batchItemFailures":null}"#, r#"{"batchItemFailures":[]}"#, r#"{"other":1}"#]

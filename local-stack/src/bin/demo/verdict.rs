@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_contradicts_the_answer_or_is_missing_is_wrong() {
+    fn a_log_that_is_missing_or_contradicts_the_response_is_wrong() {
         let mut queue = queue(ORDER, &[("executed", false)]);
         queue.messages[0].deliveries[0].acknowledged = false;
         assert_ne!(message(&queue.messages[0]), [""; 0]);

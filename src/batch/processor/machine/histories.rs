@@ -92,7 +92,7 @@ impl History {
 
     fn answer(&mut self, candidate: Candidate) -> Result<ClaimAnswer, Error> {
         match self.random.u8(0..10) {
-            0 => Err(Error::new(ErrorKind::Throttled, ErrorStatus::Temporary, "claim", "the history says so")),
+            0 => Err(Error::new(ErrorKind::Throttled, ErrorStatus::Temporary, "claim", "planned by the history")),
             1 => Ok(ClaimAnswer::Refused(Refusal::Mismatch(Mismatch::new(MismatchState::Final, Difference::UNKNOWN)))),
             2 | 3 => {
                 let lease_until = Some(self.now.after(Duration::from_millis(self.random.u64(0..30_000))));
@@ -241,7 +241,7 @@ impl History {
                 Step::Done => break,
             }
         }
-        assert!(self.pending.is_empty(), "it ends before what is under way");
+        assert!(self.pending.is_empty(), "it ends before pending calls");
         assert!(self.held.is_empty(), "claims are left of work that never began: {:?}", self.held);
         let indices: Vec<usize> = machine.into_reports().into_iter().map(|report| report.index).collect();
         assert_eq!(indices, (0..count).collect::<Vec<_>>(), "one report for each record, in the order of the event");

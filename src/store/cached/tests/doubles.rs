@@ -49,9 +49,9 @@ impl Amend for Slow {
 
 /// A store that returns the same result for every claim.
 #[derive(Debug)]
-pub(super) struct Says(pub(super) Vec<Claimed>);
+pub(super) struct Scripted(pub(super) Vec<Claimed>);
 
-impl Store for Says {
+impl Store for Scripted {
     fn claim<'a>(&'a self, _: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
         Box::pin(std::future::ready(self.0.iter().cloned().map(Ok).collect()))
     }

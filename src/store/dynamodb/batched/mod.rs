@@ -90,7 +90,7 @@ impl Fallbacks {
                 if is_new(&self.not_valid) {
                     tracing::warn!(
                         target: "lambda_once", code,
-                        "DynamoDB did not take a statement, or a batch of them; what it refuses is sent key by key"
+                        "DynamoDB did not take a statement, or a batch of them; refused statements are sent key by key"
                     );
                 }
             }

@@ -136,7 +136,7 @@ impl Commit<'_> {
         };
         let failed = |reason: &CancellationReason| !matches!(reason.code(), None | Some("None")) && !may_pass(reason);
         if reasons.iter().take(self.of_records).any(may_pass) || !reasons.iter().any(failed) {
-            let message = "the transaction met another one, or was throttled";
+            let message = "the transaction conflicted with another, or was throttled";
             let error = Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, COMMIT, message);
             return Answer::Again(error.with_source(failure));
         }

@@ -58,7 +58,7 @@ async fn a_holder_whose_successor_is_done_gives_that_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_whose_record_is_gone_has_lost_its_lease_and_creates_none() {
+async fn a_holder_of_a_deleted_record_loses_its_lease_and_recreates_nothing() {
     let world = World::new();
     let deleted = async {
         sleep(SECOND).await;
@@ -92,7 +92,7 @@ async fn a_handler_whose_lease_is_lost_is_dropped_before_its_run_returns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_thaws_after_its_stop_point_neither_runs_nor_renews() {
+async fn a_process_thawed_after_the_handler_deadline_neither_runs_nor_renews() {
     // Frozen before its first renewal, and after some of them.
     for (renewals, frozen_at) in [(0, SECOND), (9, 3 * LEASE + SECOND)] {
         for frozen_for in [LEASE, LEASE + MARGIN, 10 * LEASE] {
@@ -136,14 +136,14 @@ async fn frozen_in_a_renewal(frozen_for: std::time::Duration) -> (Outcome<u32>, 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_thaws_within_a_renewal_that_was_granted_before_goes_on() {
+async fn a_process_thawed_within_a_granted_renewal_continues() {
     let (outcome, went_on) = frozen_in_a_renewal(UNTIL_STOP - SECOND - SECOND / 2).await;
     assert_outcome!(outcome, Outcome::Executed(1));
     assert!(went_on);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_thaws_too_late_after_a_granted_renewal_does_not_go_on() {
+async fn a_process_thawed_too_late_after_a_granted_renewal_is_cancelled() {
     let (outcome, went_on) = frozen_in_a_renewal(UNTIL_STOP).await;
     assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
     assert!(!went_on);

@@ -138,7 +138,7 @@ async fn a_panic_after_many_renewals_keeps_the_claim_for_a_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_shows_its_handler_the_lease_and_the_stop_point_as_they_are_now() {
+async fn a_claim_shows_its_current_lease_and_handler_deadline() {
     let world = World::new();
     let outcome = world.once.operation(CHARGE, KEY).heartbeat(2 * LEASE).run_with(|claim| async move {
         let claim: Claim = claim.unwrap();

@@ -15,7 +15,7 @@ use super::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_handler_is_cut_off_at_the_longest_duration_and_keeps_its_claim() {
+async fn a_hung_handler_is_cancelled_at_the_maximum_and_keeps_its_claim() {
     for (world, longest) in [
         (World::new(), LONGEST),
         (World::with(|builder| builder.heartbeat(100 * SECOND)), 100 * SECOND),
@@ -31,7 +31,7 @@ async fn a_hung_handler_is_cut_off_at_the_longest_duration_and_keeps_its_claim()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hung_handler_is_cut_off_even_if_the_clock_stops_or_is_set_back() {
+async fn a_hung_handler_is_cancelled_even_if_the_clock_stops_or_is_set_back() {
     for back in [Duration::ZERO, SECOND, 10 * LONGEST] {
         let clock = future_clock();
         let store = MemoryStore::with_clock(clock.clone());

@@ -16,7 +16,7 @@ use tokio::{
 use super::{CHARGE, KEY, LEASE, LONGEST, MILLISECOND, SECOND, THIRD, UNTIL_STOP, World, assert_outcome};
 
 #[tokio::test(start_paused = true)]
-async fn under_store_trouble_work_of_five_leases_has_one_holder() {
+async fn despite_store_errors_work_of_five_leases_has_one_holder() {
     for seed in 0..50 {
         let mut world = World::new();
         world.store = FaultStore::new(world.records.clone(), seed)
@@ -61,7 +61,7 @@ async fn under_store_trouble_work_of_five_leases_has_one_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn if_no_renewal_succeeds_the_old_stop_point_cuts_off() {
+async fn if_no_renewal_succeeds_the_old_handler_deadline_applies() {
     for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::AccessDenied] {
         let world = World::new();
         world.store.always(Call::Settle, fault);
@@ -77,7 +77,7 @@ async fn if_no_renewal_succeeds_the_old_stop_point_cuts_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_of_which_nothing_is_heard_moves_no_stop_point() {
+async fn a_renewal_without_a_response_moves_no_handler_deadline() {
     for fault in [Fault::Silence, Fault::ErrorAfter] {
         let world = World::new();
         world.store.always(Call::Settle, fault);
@@ -97,7 +97,7 @@ async fn a_renewal_that_stays_silent_is_sent_again_also_under_a_short_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stop_point_counts_from_the_send_of_a_renewal_not_from_its_result() {
+async fn the_handler_deadline_counts_from_sending_a_renewal_not_its_result() {
     let world = World::new();
     world.store.next(Call::Settle, Fault::Delay(Duration::from_millis(2_900)));
     world.store.always(Call::Settle, Fault::Throttled);
@@ -107,7 +107,7 @@ async fn the_stop_point_counts_from_the_send_of_a_renewal_not_from_its_result() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stop_point_counts_from_the_first_send_of_a_renewal_not_its_retry() {
+async fn the_handler_deadline_counts_from_the_first_send_not_the_retry() {
     let world = World::new();
     // The first renewal gets no response for three seconds. Its repetition succeeds, and nothing after it.
     world.store.next(Call::Settle, Fault::Silence);
@@ -190,7 +190,7 @@ async fn after_renewals_an_unrecorded_completion_leaves_the_claim_for_a_lease() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_shortly_before_the_longest_duration_does_not_prolong_it() {
+async fn a_slow_store_near_the_maximum_duration_does_not_prolong_it() {
     let world = World::new();
     let trouble = async {
         sleep(LONGEST - 4 * THIRD + MILLISECOND).await;

@@ -101,7 +101,7 @@ async fn a_settle_that_failed_inside_dynamodb_is_ambiguous_and_repeatable() {
 }
 
 #[tokio::test]
-async fn what_the_role_may_not_do_in_batches_is_done_one_by_one_from_then_on() {
+async fn a_denied_batch_call_falls_back_to_single_calls_from_then_on() {
     let stores = Stores::new().await;
     stores.world.on(Purpose::Claim).access_denied();
     let claims = claims(0..2);
@@ -165,7 +165,7 @@ async fn a_result_that_an_item_cannot_hold_fails_alone() {
 }
 
 #[tokio::test]
-async fn an_answer_that_leaves_statements_out_is_ambiguous() {
+async fn a_response_without_all_statements_is_ambiguous() {
     let stores = Stores::new().await;
     stores.world.on(Purpose::Claim).respond_json(200, &json!({ "Responses": [{}] }));
     let answers = stores.store.claim(&claims(0..2)).await;
