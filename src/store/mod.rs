@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A [`Store`] keeps one [`Record`] per key and changes it only by conditional writes. It does not depend on queues or
-//! HTTP. The protocol's rules for claims are in [`rules`], so that every store decides alike. The test suite in
-//! `conformance` (a feature) checks the whole contract.
+//! HTTP. The protocol's rules for claims are in [`rules`], so that every store decides alike. The feature `conformance`
+//! has a test suite for stores. `docs/internals/custom-stores.md` lists its limits.
 //!
 //! # Writing a store
 //!
@@ -24,7 +24,9 @@
 //!
 //! * Each state change is **one** atomic conditional write that restates the rule it relies on. A prior read is only a
 //!   hint. A grant comes from a write that was applied, or from a refusal that shows the caller's own owner token.
-//! * Requests carry durations. A store whose server has a clock uses that clock.
+//! * Requests carry durations. A store whose server has a clock uses that clock. Any other store takes a
+//!   [`Clock`](crate::clock::Clock), and reads it when it has locked or read the record.
+//! * Times saturate: a lease may end at `u64::MAX` milliseconds, which does not fit into a signed column.
 //! * A failed call that may have been applied is reported as [`Ambiguous`](crate::ErrorStatus::Ambiguous), and one that
 //!   was certainly not applied as [`Temporary`](crate::ErrorStatus::Temporary).
 //! * Dropping a returned future at any point must be safe. The call then counts as ambiguous.
@@ -171,7 +173,11 @@ pub type Answers<T> = Vec<Result<T, Error>>;
 ///     }
 ///
 ///     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-///         let settle = |settle: &'a SettleRequest| self.change(&settle.key, move |record, now| rules::settle(record, settle, now));
+///         let settle = move |settle: &'a SettleRequest| async move {
+///             let settled = self.change(&settle.key, |record, now| rules::settle(record, settle, now)).await;
+///             // A record in an unknown format is no longer this owner's: its lease is lost.
+///             settled.or_else(|error| rules::explain_settle(settle, Err(error)))
+///         };
 ///         Box::pin(join_all(requests.iter().map(settle)))
 ///     }
 ///
@@ -208,14 +214,36 @@ pub type Answers<T> = Vec<Result<T, Error>>;
 /// keys of one call are distinct.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Tries to claim each key, by the rules in [`rules::judge`].
+    ///
+    /// # Errors
+    ///
+    /// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, for a record in an unknown format or beyond
+    ///   [`NEWEST_KNOWN_VERSION`](crate::record::NEWEST_KNOWN_VERSION), unless it has expired. Nothing is written.
+    /// * [`ErrorKind::Config`](crate::ErrorKind::Config), permanent, for a request with an order if the store keeps
+    ///   none.
+    /// * The errors of the database. An error of one request does not affect the others.
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>>;
 
     /// Ends or renews claims. Each change applies only while the record is INPROGRESS under the request's owner. A
     /// change that was already applied is a success.
+    ///
+    /// The owner settles its record whatever the record's version is. A record in an unknown format is not this
+    /// owner's any more, because a newer deployment has claimed the key: [`Settled::LeaseLost`], without the record
+    /// ([`rules::explain_settle`]).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`claim`](Self::claim), but for records in an unknown format. Their
+    /// [operation](Error::operation) is [`Settlement::as_str`].
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>>;
 
     /// Reads the current records (consistently), including expired ones, with or without the data of their results.
-    /// Returns `None` for a key without a record.
+    /// Returns `None` for a key without a record. A record beyond the known versions is returned if it can be read.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, for a record in an unknown format. The errors of the
+    /// database.
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>>;
 
     /// Returns the limits of the store.

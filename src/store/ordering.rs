@@ -284,9 +284,10 @@ pub(crate) fn may_settle(mark: Option<&Mark>, request: &SettleRequest, now: Time
 }
 
 /// Returns whether the mark allows the outcome to be committed together with the handler's writes, that is, whether the
-/// claim holds the entity, and nothing newer was completed.
-#[cfg(any(feature = "dynamodb", feature = "postgres"))]
-pub(crate) fn may_commit(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> bool {
+/// claim holds the entity, and nothing newer was completed. A [`Transactional`](super::transaction::Transactional) store
+/// that keeps an order checks it in [`commit`](super::transaction::Transactional::commit), besides the record. If it is
+/// false, the lease is lost.
+pub fn may_commit(mark: Option<&Mark>, request: &SettleRequest, order: &Order, now: Timestamp) -> bool {
     is_held(mark, request, now) && mark.is_some_and(|mark| superseded(mark, order).is_none())
 }
 

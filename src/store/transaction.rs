@@ -33,7 +33,8 @@ pub trait Transactional: Store + Clone {
     fn open(&self) -> Self::Transaction;
 
     /// Claims a key within the transaction, for an operation without a separate claim. A store that cannot do that
-    /// before the commit grants the claim, and lets [`commit`](Self::commit) decide.
+    /// before the commit grants the claim, as the first attempt on a key without a record, and lets
+    /// [`commit`](Self::commit) decide.
     ///
     /// The claim is invisible to others before the commit, and leaves no trace without one.
     fn claim_within<'a>(
@@ -46,7 +47,12 @@ pub trait Transactional: Store + Clone {
     /// the request's owner. Without a request, commits only the writes.
     ///
     /// A [permanent failure](super::Settlement::fail) after [`claim_within`](Self::claim_within) is recorded without the
-    /// writes.
+    /// writes. It is called at most once for a transaction.
+    ///
+    /// The result is [`Settled::LeaseLost`], and nothing is written, if the record no longer allows the settle, if a claim
+    /// that was left to the commit would be refused, or if the [mark](super::ordering::may_commit) of an ordered
+    /// operation does not allow it. If the record shows that the outcome was recorded before, the writes are not
+    /// applied again ([`Settled::Done`] with the record).
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Runs the conformance suite on every store, by value, in a `Box` and in an `Arc`. `tests/memory.rs` covers the memory
-//! store by value.
+//! Runs the conformance suite on every store, and in a `Box` and in an `Arc` on the memory store, which the unit tests
+//! cover by value.
 
 use std::sync::Arc;
 
@@ -74,12 +74,16 @@ suites! {
     dynamodb_table_of_another_shape_in_batches: dynamodb_of_another_shape(Calls::Batched);
     redis: by_value(redis);
     redis_with_a_listing_index: by_value(indexed_redis);
-    redis_in_a_box: in_a_box(redis);
-    redis_in_an_arc: in_an_arc(redis);
+    redis_by_two_connections: by_two_connections(async |clock: ManualClock| {
+        let config = support::redis_config();
+        [config.clone(), config].map(|config| config.build().unwrap().with_clock(clock.clone()))
+    });
     redis_cluster: by_value(async |clock| support::redis_cluster().with_clock(clock));
     postgres: by_value(postgres);
-    postgres_in_a_box: in_a_box(postgres);
-    postgres_in_an_arc: in_an_arc(postgres);
+    postgres_by_two_connections: by_two_connections(async |clock: ManualClock| {
+        let config = support::postgres::config(support::postgres::connection().await);
+        [config.clone(), config].map(|config| config.build().unwrap().with_clock(clock.clone()))
+    });
 }
 
 /// Runs the checks of amendments on a subject.
@@ -182,6 +186,13 @@ async fn postgres(clock: ManualClock) -> PostgresStore {
 async fn by_value<S: Store>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subject {
     let clock = support::future_clock();
     Subject::new(store(clock.clone()).await, clock)
+}
+
+/// Each call of a check is made by a different store than the one before, without shared connections.
+async fn by_two_connections<S: Store>(stores: impl AsyncFnOnce(ManualClock) -> [S; 2]) -> Subject {
+    let clock = support::future_clock();
+    let [first, second] = stores(clock.clone()).await;
+    Subject::new(first, clock).with_connection(second)
 }
 
 async fn amending<S: Amend + Clone>(store: impl AsyncFnOnce(ManualClock) -> S) -> Subject {

@@ -64,7 +64,7 @@ async fn a_missing_database_is_to_be_created_and_not_migrated() {
     connection.dbname(&database);
     let error = support::postgres::config(connection).build().unwrap().warm_up().await.unwrap_err();
     let expected = format!(
-        "connect (table): PostgreSQL returned 3D000: database \"{database}\" does not exist; create the database, or name another \
+        "connect (table): PostgreSQL returned 3D000: database \"{database}\" does not exist; create the database, or name an existing \
          one in the URL"
     );
     assert_eq!(error.to_string(), expected);

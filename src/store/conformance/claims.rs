@@ -377,6 +377,12 @@ pub async fn warming_changes_nothing(subject: &Subject) {
     subject.in_progress(&rival(&claim), "after the store was warmed").await;
 }
 
+/// A store returns the same id each time. A different one would separate a transaction from its store.
+pub async fn a_store_keeps_its_id(subject: &Subject) {
+    let ids = [(); 3].map(|()| subject.store.id());
+    expect("a store returns the same id each time", ids, [ids[0]; 3]);
+}
+
 /// A record contains the operation that was claimed, the application's label, and the times of the claim and the
 /// settle. A later claim leaves no part of an earlier one.
 pub async fn a_record_contains_operation_label_and_times(subject: &Subject) {

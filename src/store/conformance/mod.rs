@@ -34,6 +34,7 @@ use crate::{
 mod amendments;
 mod amendments_in_order;
 mod claims;
+mod connections;
 mod doubt;
 mod listing;
 mod orders;
@@ -75,6 +76,7 @@ macro_rules! conformance_tests {
             a_live_claim_never_counts_as_expired,
             batch_results_are_in_request_order,
             warming_changes_nothing,
+            a_store_keeps_its_id,
             a_record_contains_operation_label_and_times,
             a_completed_operation_replays_its_result,
             a_failed_operation_replays_its_failure,
@@ -196,6 +198,16 @@ impl Subject {
         advance: impl Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync + 'static,
     ) -> Self {
         Self { store: Arc::new(store), amend: None, list: None, advance: Box::new(advance) }
+    }
+
+    /// Adds another connection: a store that was opened separately on the same records, as another process would open
+    /// it. The checks send their calls to the connections in turn. This finds a store that keeps records consistent only
+    /// within one value, for example by a lock in its memory. The results of the first store's [`Store::id`],
+    /// [`Store::limits`] and [`Store::format`] count.
+    #[must_use]
+    pub fn with_connection(mut self, store: impl Store) -> Self {
+        self.store = Arc::new(connections::InTurn::new(self.store, Arc::new(store)));
+        self
     }
 
     /// Adds the store that amends the records: the same store, or a second one on the same records.
