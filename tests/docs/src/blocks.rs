@@ -11,7 +11,8 @@ const BLOCK: &str = "...";
 ///
 /// # Errors
 ///
-/// Returns a line number and the mistake: a Rust block that is not compiled, or hidden lines without a following block.
+/// Returns a line number and the mistake: a Rust block that is not compiled, lines that only the book hides, or hidden lines
+/// without a following block.
 pub(crate) fn module(page: &str) -> Result<String, String> {
     let mut documentation = Vec::new();
     let mut lines = page.lines().zip(1..);
@@ -24,6 +25,7 @@ pub(crate) fn module(page: &str) -> Result<String, String> {
             if !fence.starts_with("```rust") {
                 return Err(missing(number));
             }
+            check(block, number)?;
             let (before, after) = match hidden.iter().position(|line| *line == BLOCK) {
                 Some(place) => (&hidden[..place], &hidden[place + 1..]),
                 None => (&hidden[..], &[][..]),
@@ -42,13 +44,26 @@ pub(crate) fn module(page: &str) -> Result<String, String> {
             }
             // Without a language, rustdoc assumes Rust.
             documentation.push(format!("```{}", if language.is_empty() { "text" } else { language }));
-            documentation.extend(through("```").into_iter().map(str::to_owned));
+            let block = through("```");
+            if language.starts_with("rust") {
+                check(&block, number)?;
+            }
+            documentation.extend(block.into_iter().map(str::to_owned));
             documentation.push("```".to_owned());
         } else {
             documentation.push(line.to_owned());
         }
     }
     Ok(documentation.into_iter().map(|line| format!("//! {line}\n")).collect())
+}
+
+/// Refuses lines that rustdoc and the book hide, but not GitHub.
+fn check(block: &[&str], number: i32) -> Result<(), String> {
+    let is_hidden = |line: &&str| line.starts_with("# ") || *line == "#";
+    match block.iter().find(|line| is_hidden(line)) {
+        Some(line) => Err(format!("{number}: `{line}` belongs into an HTML comment before the block")),
+        None => Ok(()),
+    }
 }
 
 fn missing(number: i32) -> String {
@@ -72,6 +87,14 @@ mod tests {
     fn without_a_separator_all_hidden_lines_are_before_the_block() {
         let source = "//! ```rust\n//! # use a::b;\n//! b();\n//! #\n//! #\n//! ```\n";
         assert_eq!(module("<!-- rust\nuse a::b;\n-->\n```rust\nb();\n```\n").as_deref(), Ok(source));
+    }
+
+    #[test]
+    fn a_line_that_only_the_book_hides_is_refused() {
+        let refusal = Err("1: `# use a::b;` belongs into an HTML comment before the block".to_owned());
+        assert_eq!(module("```rust\n# use a::b;\nb();\n```\n"), refusal);
+        assert_eq!(module("<!-- rust\n-->\n```rust\n# use a::b;\nb();\n```\n"), refusal);
+        assert!(module("```console\n# cat file\n```\n").is_ok());
     }
 
     #[test]

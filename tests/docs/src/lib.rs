@@ -1,8 +1,7 @@
 //! The Rust blocks of README.md and of the pages below docs/, as doc tests.
 //!
-//! `build.rs` finds the pages. A line of a block that begins with `# ` is hidden in the book, but not on GitHub. The
-//! lines of an HTML comment before the block are hidden in both. `...` separates the lines before the block from those
-//! after it:
+//! `build.rs` finds the pages. The lines of an HTML comment before a block are hidden on GitHub and in the book, which a
+//! line that begins with `# ` is not. `...` separates the lines before the block from those after it:
 //!
 //! ````text
 //! <!-- rust,no_run
