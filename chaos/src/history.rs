@@ -210,6 +210,10 @@ pub enum Fact {
     ServerKilled,
     /// The store's server accepts connections again.
     ServerStarted,
+    /// The server refused log-ins or writes from then on.
+    ServerRefuses,
+    /// It accepted them again.
+    ServerAccepts,
     /// This machine was stalled since that time, for everybody.
     Stalled {
         /// The begin.
@@ -284,7 +288,12 @@ impl History {
             | Fact::Killed { worker }
             | Fact::Frozen { worker }
             | Fact::Thawed { worker } => workers.contains(&worker),
-            Fact::ServerKilled | Fact::ServerStarted | Fact::Stalled { .. } | Fact::Calm => true,
+            Fact::ServerKilled
+            | Fact::ServerStarted
+            | Fact::ServerRefuses
+            | Fact::ServerAccepts
+            | Fact::Stalled { .. }
+            | Fact::Calm => true,
         };
         let events = self.events.iter().filter(|event| is_of_key(event.fact));
         events.map(|event| format!("{event}\n")).collect()

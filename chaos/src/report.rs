@@ -35,6 +35,8 @@ faults! {
     TimedOut: "invocations that responded after their deadline",
     DeliveredTwice: "messages delivered to a second worker",
     ServerKilled: "servers killed and restarted",
+    LoginsRefused: "log-ins refused for a while",
+    MemoryFull: "servers out of memory for a while",
     RequestLost: "requests lost",
     RequestSilent: "requests lost in silence",
     ResponseLost: "responses lost",

@@ -18,7 +18,7 @@ COUNTERS = (
     "operations", "messages", "deliveries", "invocations", "HTTP requests", "runs of handlers", "runs that took over", "effects",
     "effects repeated, under Rerun after a loss", "rows committed in transactions", "probes", "messages replayed or superseded",
     "responses replayed", "messages dead-lettered, refused", "HTTP keys refused", "workers killed", "workers frozen",
-    "servers killed and restarted", "requests lost", "requests lost in silence", "responses lost", "responses lost in silence",
+    "servers killed and restarted", "log-ins refused for a while", "servers out of memory for a while", "requests lost", "requests lost in silence", "responses lost", "responses lost in silence",
     "requests late, after their sender had given up", "requests that arrived twice", "requests slow", "requests throttled",
     "requests applied and reported as failed", "stalls of the machine", "seconds", "messages lost", "keys stuck",
     "violations of the promise",

@@ -82,6 +82,8 @@ pub struct Index {
     pub(super) troubles: HashMap<WorkerId, Troubles>,
     /// The times at which the server was down, or the machine was stalled.
     pub(super) outages: Vec<(Ms, Ms)>,
+    /// The times at which the server refused requests.
+    refusals: Vec<(Ms, Ms)>,
     pub(super) runs_of: HashMap<KeyId, Vec<RunId>>,
     pub(super) calls_of: HashMap<KeyId, Vec<CallId>>,
     pub(super) messages_of: HashMap<KeyId, Vec<MessageId>>,
@@ -96,6 +98,13 @@ pub struct Index {
 const BEFORE_END: Ms = 20;
 /// The time for which requests wait on a connection without responses, or for a server that has just started.
 const SILENCE: Ms = 1_000;
+
+/// Ends the last of these times that has not ended.
+fn end_last(times: &mut [(Ms, Ms)], now: Ms) {
+    if let Some(last) = times.iter_mut().rev().find(|(_, end)| *end == Ms::MAX) {
+        last.1 = now;
+    }
+}
 
 impl Index {
     /// Indexes a history.
@@ -112,6 +121,7 @@ impl Index {
             invocations: HashMap::new(),
             troubles: HashMap::new(),
             outages: Vec::new(),
+            refusals: Vec::new(),
             runs_of: HashMap::new(),
             calls_of: HashMap::new(),
             messages_of: HashMap::new(),
@@ -204,11 +214,9 @@ impl Index {
                 }
             }
             Fact::ServerKilled => self.outages.push((now.at, Ms::MAX)),
-            Fact::ServerStarted => {
-                if let Some(last) = self.outages.iter_mut().rev().find(|outage| outage.1 == Ms::MAX) {
-                    last.1 = now.at;
-                }
-            }
+            Fact::ServerStarted => end_last(&mut self.outages, now.at),
+            Fact::ServerRefuses => self.refusals.push((now.at, Ms::MAX)),
+            Fact::ServerAccepts => end_last(&mut self.refusals, now.at),
             Fact::Stalled { since } => self.outages.push((since, now.at)),
             Fact::Probed { .. } | Fact::Calm => {}
         }
@@ -247,7 +255,7 @@ impl Index {
     /// Returns whether a request of the worker to the store may have failed in this time.
     pub(super) fn is_store_disturbed(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
         let is_within = |begin: Ms, end: Ms| begin <= until && end.saturating_add(SILENCE) >= from;
-        self.outages.iter().any(|(begin, end)| is_within(*begin, *end))
+        self.outages.iter().chain(&self.refusals).any(|(begin, end)| is_within(*begin, *end))
             || self.troubles.get(&worker).is_some_and(|troubles| {
                 let any = |times: &[Ms], from| {
                     let next = times.partition_point(|at| *at < from);

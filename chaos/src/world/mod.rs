@@ -164,7 +164,7 @@ async fn perform(options: Options) -> Result<ExitCode> {
     tokio::spawn(slots::freeze_at_times(Arc::clone(&world)));
     let restarts = tokio::task::spawn_blocking({
         let world = Arc::clone(&world);
-        move || server::restart_at_times(&world, server)
+        move || server::disturb_at_times(&world, server)
     });
     let is_complete = tokio::select! {
         is_complete = complete(&world) => Some(is_complete),

@@ -11,6 +11,7 @@ use std::{
 };
 
 use lambda_once::store::postgres::tokio_postgres::{self, NoTls};
+use tokio::runtime::Handle;
 
 use super::{
     Result, World,
@@ -28,6 +29,9 @@ use crate::{
 mod servers;
 
 pub(super) use servers::Server;
+
+/// The longest time that a server takes to respond to its administrator.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) const fn protocol(store: StoreKind) -> Protocol {
     match store {
@@ -71,8 +75,9 @@ pub(super) fn prepare(store: StoreKind, url: &str) -> Result<()> {
     if command.stdin(Stdio::null()).status()?.success() { Ok(()) } else { Err("the tables were not created".into()) }
 }
 
-/// Kills and restarts the server at random times until the run is over, and then stops it.
-pub(super) fn restart_at_times(world: &World, mut server: Server) {
+/// Kills and restarts the server at random times until the run is over, or makes it refuse requests for a while, and
+/// then stops it.
+pub(super) fn disturb_at_times(world: &World, mut server: Server) {
     let wait = |time: Duration| {
         let begun = Instant::now();
         while begun.elapsed() < time && !world.is_over.load(Ordering::SeqCst) {
@@ -85,12 +90,116 @@ pub(super) fn restart_at_times(world: &World, mut server: Server) {
         if !world.has_faults() {
             continue;
         }
+        if let Some(refusal) = draw(world) {
+            world.record(Fact::ServerRefuses);
+            let refused = refusal.begin(server.url()).and_then(|control| {
+                world.lock().faults.add(refusal.fault());
+                wait(world.pause(100, 1_500));
+                refusal.end(control)
+            });
+            world.record(Fact::ServerAccepts);
+            refused.expect("a server that runs can be told to refuse requests");
+            continue;
+        }
         world.record(Fact::ServerKilled);
         server.kill();
         world.lock().faults.add(Fault::ServerKilled);
         wait(world.pause(0, 500));
         server.restart();
         world.record(Fact::ServerStarted);
+    }
+}
+
+/// A reason for which a server that runs refuses requests.
+#[derive(Clone, Copy, Debug)]
+enum Refusal {
+    /// New log-ins are rejected, and connections are closed, as during a rotation of credentials.
+    Logins,
+    /// No memory is left for writes.
+    Memory,
+}
+
+/// Draws a refusal in two of five cases, if the server has one.
+fn draw(world: &World) -> Option<Refusal> {
+    match (world.options.store, world.lock().random.u32(0..5)) {
+        (StoreKind::Redis | StoreKind::Postgres, 0) => Some(Refusal::Logins),
+        (StoreKind::Postgres, 1) => Some(Refusal::Logins),
+        (StoreKind::Redis, 1) => Some(Refusal::Memory),
+        _ => None,
+    }
+}
+
+/// The connection of an administrator, which outlives a refusal.
+enum Control {
+    Redis(TcpStream),
+    Postgres(tokio_postgres::Client),
+}
+
+impl Control {
+    fn open(url: &str) -> Result<Self> {
+        if url.starts_with("redis") {
+            let server = TcpStream::connect(host_and_port(url))?;
+            server.set_read_timeout(Some(PATIENCE))?;
+            return Ok(Self::Redis(server));
+        }
+        Handle::current().block_on(async {
+            let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+            tokio::spawn(connection);
+            Ok(Self::Postgres(client))
+        })
+    }
+
+    fn send(&mut self, command: &str) -> Result<()> {
+        match self {
+            Self::Redis(server) => {
+                server.write_all(command.as_bytes())?;
+                server.write_all(b"\r\n")?;
+                let mut reply = [0; 1];
+                server.read_exact(&mut reply)?;
+                let is_accepted = reply != *b"-";
+                while reply != *b"\n" {
+                    server.read_exact(&mut reply)?;
+                }
+                if is_accepted { Ok(()) } else { Err(format!("{command}: the server refuses it").into()) }
+            }
+            Self::Postgres(client) => Ok(Handle::current().block_on(client.batch_execute(command))?),
+        }
+    }
+}
+
+impl Refusal {
+    const fn fault(self) -> Fault {
+        match self {
+            Self::Logins => Fault::LoginsRefused,
+            Self::Memory => Fault::MemoryFull,
+        }
+    }
+
+    fn begin(self, url: &str) -> Result<Control> {
+        let mut control = Control::open(url)?;
+        match (self, &control) {
+            (Self::Memory, _) => control.send("CONFIG SET maxmemory 1")?,
+            (Self::Logins, Control::Redis(_)) => {
+                control.send("ACL SETUSER default off")?;
+                control.send("CLIENT KILL TYPE normal SKIPME yes")?;
+            }
+            (Self::Logins, Control::Postgres(_)) => {
+                control.send("ALTER ROLE CURRENT_USER NOLOGIN")?;
+                control.send(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                     WHERE usename = current_user AND pid <> pg_backend_pid()",
+                )?;
+            }
+        }
+        Ok(control)
+    }
+
+    fn end(self, mut control: Control) -> Result<()> {
+        match (self, &control) {
+            (Self::Memory, _) => control.send("CONFIG SET maxmemory 0"),
+            (Self::Logins, Control::Redis(_)) => control.send("ACL SETUSER default on"),
+            (Self::Logins, Control::Postgres(_)) => control.send("ALTER ROLE CURRENT_USER LOGIN"),
+        }
     }
 }
 

@@ -197,6 +197,7 @@ fn only_an_unrecorded_outcome_may_differ_from_later_ones() {
     let again = |story: Story| story.answered(40, 0, result(0)).ran(4_000, 1, 1, true).answered(4_100, 1, result(1));
     again(ran().at(25, Fact::Struck { worker: 0, is_silent: false })).keeps();
     again(ran().at(25, Fact::Struck { worker: 7, is_silent: false })).breaks("a decided key does not run");
+    again(ran().at(25, Fact::ServerRefuses).at(30, Fact::ServerAccepts)).keeps();
     again(ran().at(25, Fact::ServerKilled).at(30, Fact::ServerStarted)).keeps();
     again(ran()).breaks("all answers are equal");
 }
