@@ -57,7 +57,7 @@
 //! cannot reach one, it returns an [`Error`] that indicates whether a [redelivery](Error::is_retryable) can help. A
 //! handler's own error has a [`Verdict`]. By default it is transient and the claim is released. [`Classify`] and
 //! [`Builder::classify`] override that.
-//! [`AfterUnknown`] decides about an operation after a run that left no outcome, for example because of a crash.
+//! [`AfterUnknown`] determines how an operation is handled after a run that left no outcome, such as a crash.
 //!
 //! # Guarantees
 //!

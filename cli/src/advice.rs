@@ -46,12 +46,12 @@ pub(crate) fn of(state: State, record: &Record, hash: KeyHash) -> Vec<Advice> {
                 ),
                 advice(
                     "release ID",
-                    "If it did not take effect: the next delivery runs, under every policy, with `took_over()`.",
+                    "If it did not take effect: the next delivery runs, under every policy, and the handler sees a takeover (`took_over()`).",
                     "If it took effect, it does so again, unless the handler finds out.",
                 ),
                 advice(
                     "forget ID",
-                    "Deletes the record: the next delivery runs, without `took_over()`.",
+                    "Deletes the record: the next delivery runs, and the handler does not see that an outcome was lost.",
                     "As of a release, and the handler has no reason to find out.",
                 ),
             ];

@@ -144,7 +144,7 @@ fn until(state: State, record: &Record, margin: Duration, now: Timestamp) -> Str
         State::Done | State::Superseded => format!("{record_lasts} A duplicate after that runs again."),
         State::Failed => format!("{record_lasts} A delivery after that runs again."),
         State::Abandoned | State::HandedBack | State::Released => {
-            format!("{record_lasts} A delivery after that runs, without `took_over()`.")
+            format!("{record_lasts} A delivery after that runs, and the handler does not see that an outcome was lost.")
         }
         State::Absent | State::Foreign => record_lasts,
     }
@@ -157,12 +157,12 @@ fn retry(state: State, record: &Record) -> String {
             "It does not run: in progress. A queue reports the message, so that it is redelivered; an HTTP client gets 409."
         }
         State::Abandoned | State::HandedBack => {
-            "The policy of the function decides. `Rerun`: it runs, with `took_over()`. `Refuse`: it does not run: \
+            "The policy of the function decides. `Rerun`: it runs, and the handler sees a takeover (`took_over()`). `Refuse`: it does not run: \
              abandoned. A queue reports the message, an HTTP client gets 409 `outcome_unknown`. `Probe`: the function looks the \
              effect up."
         }
         State::Released => {
-            "The next delivery runs, under every policy, with `took_over()`. `Probe` looks the effect up first."
+            "The next delivery runs, under every policy, and the handler sees a takeover (`took_over()`). `Probe` looks the effect up first."
         }
         State::Failed => {
             "It does not run, and gets the recorded failure. A queue treats it by its policy for permanent failures."

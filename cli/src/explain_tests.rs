@@ -90,15 +90,20 @@ fn an_abandoned_operation_may_be_decided_or_run_again() {
         &["2023-11-14T22:03:50Z (9 min ago)", "without an outcome", "Nobody knows"],
     );
     assert_eq!(explanation.holder, "Nobody.");
-    assert_contains_all(&explanation.until, &["2023-11-15T22:13:20Z (in 24 h)", "without `took_over()`"]);
+    assert_contains_all(&explanation.until, &["2023-11-15T22:13:20Z (in 24 h)", "does not see"]);
     assert_contains_all(
         &explanation.retry,
-        &["`Rerun`: it runs, with `took_over()`", "`Refuse`: it does not run", "`Probe`", "409 `outcome_unknown`"],
+        &[
+            "`Rerun`: it runs, and the handler sees a takeover",
+            "`Refuse`: it does not run",
+            "`Probe`",
+            "409 `outcome_unknown`",
+        ],
     );
     assert_eq!(commands(&explanation), ["settle", "settle", "release", "forget"]);
     assert!(explanation.advice.iter().all(|advice| advice.command.contains(&"ab".repeat(32))));
     assert_contains_all(&explanation.advice[2].risk, &["does so again"]);
-    assert_contains_all(&explanation.advice[3].effect, &["without `took_over()`"]);
+    assert_contains_all(&explanation.advice[3].effect, &["does not see"]);
 }
 
 #[test]
@@ -119,7 +124,7 @@ fn a_released_claim_that_took_over_leaves_the_doubt() {
 fn a_released_operation_runs_next() {
     let explanation = explained(&Record { released: Some(2), ..claimed() });
     assert_contains_all(&explanation.happened, &["operator has released"]);
-    assert_contains_all(&explanation.retry, &["runs, under every policy", "with `took_over()`"]);
+    assert_contains_all(&explanation.retry, &["runs, under every policy", "sees a takeover (`took_over()`)"]);
     assert_eq!(commands(&explanation), ["settle", "settle", "forget"]);
 }
 

@@ -19,7 +19,7 @@ resource "aws_dynamodb_table" "idempotency" {
   # No point-in-time recovery: an older copy has forgotten operations that were done since, and would run them again.
 }
 
-# What a function needs, and nothing else. A function without batches needs UpdateItem, DeleteItem and GetItem only.
+# Exactly the permissions that a function needs. A function without batches needs UpdateItem, DeleteItem and GetItem only.
 resource "aws_iam_policy" "function" {
   name_prefix = "${var.name}-function-"
   description = "Claims and settles operations in the table ${var.name}."

@@ -144,7 +144,7 @@ mod tests {
         assert_states("docs/sqs.md", [format!("`wait_up_to` ({wait} s by default)")]);
         assert_states(
             "docs/streams.md",
-            [format!("{wait} s by default"), format!("`PermanentFailures::{permanent_failures:?}` (default)")],
+            [format!("at most, {wait} s by default"), format!("`PermanentFailures::{permanent_failures:?}` (default)")],
         );
     }
 }

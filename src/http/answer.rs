@@ -256,7 +256,7 @@ impl LayerSettings {
         self.until_free(Problem::IN_PROGRESS.status(self.in_progress_status), lease_until)
     }
 
-    /// Makes the client retry while another request holds the key, until the lease and the margin have passed.
+    /// Advises the client to retry after the lease and the margin, because another request holds the key.
     fn until_free(&self, problem: Problem, lease_until: Option<Timestamp>) -> Problem {
         let Some(lease_until) = lease_until else { return problem.retry_soon() };
         let free_at = lease_until.after(self.engine.settings.skew_margin);

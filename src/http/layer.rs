@@ -208,8 +208,8 @@ impl IdempotencyKeyLayer {
         self
     }
 
-    /// Stores only these headers and [`store_headers`](Self::store_headers), instead of all except those that belong to a
-    /// single exchange. Name `Content-Type` too if a replay needs it. Trailers are stored as without the list.
+    /// Stores only these headers, and those that [`store_headers`](Self::store_headers) names, instead of all except the
+    /// headers of a single exchange. Name `Content-Type` too if a replay needs it. Trailers are stored as without the list.
     ///
     /// ```
     /// use http::header::{CONTENT_TYPE, ETAG, LOCATION};

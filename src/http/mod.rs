@@ -154,7 +154,7 @@
 //! | ended, with `Store` | done, without the body | 410 `response_not_stored` |
 //! | ended, with `Release` | released | runs |
 //! | ended, with `Keep`; or broke off, unless the action is `Release` | held until the lease ends | 409, then by [`AfterUnknown`](crate::AfterUnknown) |
-//! | was cancelled: the lease was lost, the longest duration or the deadline reached, or the body panicked | as above | as above |
+//! | was cancelled (the lease was lost, or the longest duration or the deadline reached), or panicked | as above | as above |
 //!
 //! If the operation ends without an outcome (its lease was lost, or its transaction was rolled back), the body ends with an
 //! error, which breaks off the response, because its status has already been sent. Clients of HTTP/1.0 cannot distinguish

@@ -94,7 +94,7 @@ impl Problem {
     pub(super) const BODY_REJECTED: Self = Self::new(
         StatusCode::BAD_REQUEST,
         "body_rejected",
-        "the request cannot be distinguished from others: its body is not what this operation takes",
+        "the request's body is not valid for this operation, so the request cannot be compared with others",
     );
     pub(super) const ANSWER_TOO_LARGE: Self = Self::new(
         StatusCode::INTERNAL_SERVER_ERROR,
@@ -278,13 +278,13 @@ impl Problem {
         Self { detail: detail.into(), ..Self::new(StatusCode::BAD_REQUEST, "key_malformed", "") }
     }
 
-    /// Makes the client retry, at an unknown time.
+    /// Marks the problem as retryable, at an unknown time.
     pub(super) const fn retry_soon(mut self) -> Self {
         self.retry = Retry::Soon;
         self
     }
 
-    /// Makes the client retry, which may succeed after `time` at the latest.
+    /// Marks the problem as retryable, after `time` at the latest.
     pub(super) const fn retry_after(mut self, time: Duration) -> Self {
         self.retry = Retry::After(time);
         self

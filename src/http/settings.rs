@@ -256,12 +256,18 @@ mod tests {
 
     #[test]
     fn the_documented_defaults_are_in_effect() {
+        let once = crate::Idempotency::builder(crate::MemoryStore::new()).scope("payments").build().unwrap();
+        let settings = LayerSettings::new(&once.engine, Caller::shared());
+        let methods = settings.methods.iter().map(Method::as_str).collect::<Vec<_>>().join(" and ");
+        let statuses = [settings.mismatch_status, settings.in_progress_status].map(|status| status.as_u16());
+        let [mismatch, in_progress] = statuses;
         let mib = |bytes: usize| bytes / (1 << 20);
         let (body, buffered) = (mib(MAX_BODY_BYTES), mib(MAX_BUFFERED_BYTES));
         let (pause, hours) = (BODY_IDLE_TIMEOUT.as_secs(), RETENTION.as_secs() / (60 * 60));
         assert_states(
             "docs/http.md",
             [
+                format!("not covered (default: {methods})"),
                 format!("larger than `max_body` ({body} MiB)"),
                 format!("larger than `max_response` ({body} MiB)"),
                 format!("`max_buffered`, {buffered} MiB |"),
@@ -274,6 +280,8 @@ mod tests {
         assert_states(
             "src/http/layer.rs",
             [
+                format!("(Self::applies_to) | {methods}, on every path |"),
+                format!("(Self::in_progress_status) | {mismatch}, {in_progress} |"),
                 format!("| [`max_body`](Self::max_body) | {body} MiB |"),
                 format!("[`reject_large_responses`](Self::reject_large_responses) | {body} MiB; "),
                 format!("[`body_idle_timeout`](Self::body_idle_timeout) | {buffered} MiB, {pause} seconds |"),
@@ -285,7 +293,7 @@ mod tests {
             [
                 format!("request body, in bytes, {body} MiB by default"),
                 format!("response body that is stored, in bytes, {body} MiB by default"),
-                format!("{buffered} MiB by default"),
+                format!("the layer holds at most, {buffered} MiB by default"),
                 format!("may pause, {pause} seconds by default"),
             ],
         );

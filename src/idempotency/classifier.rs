@@ -54,8 +54,7 @@ impl Classifiers {
         let verdict = chain(&error).find(|error| !error.is::<Error>()).and_then(|error| self.verdict(error, on_panic));
         match verdict {
             Some(Verdict::Transient | Verdict::Unknown) => {
-                let message =
-                    "the key, the payload or the order cannot be found, and its function marks the error as transient";
+                let message = "the key, the payload or the order cannot be found now, and its error is not permanent";
                 Error::not_decoded(message).with_source(error)
             }
             Some(Verdict::Permanent | Verdict::Superseded) | None => error,

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_operation_whose_deadline_was_said_or_inherited_is_not_warned_of() {
+    async fn an_operation_with_a_set_or_inherited_deadline_logs_no_warning() {
         let once = in_lambda();
         run(&once, Some(Deadline::UNKNOWN)).await;
         // As under `cargo lambda watch`, whose deadlines are in the past.

@@ -215,8 +215,8 @@ impl Decoder<'_> {
     }
 }
 
-const OTHER_PLAIN: &str = "the result codec does not decode the stored result into the encoded text; the operation \
-                           was done and is not run again";
+const OTHER_PLAIN: &str = "the result codec decodes the stored result into a text that differs from the one that it \
+                           encoded; the operation was done and is not run again";
 
 fn undecodable(why: &'static str) -> Error {
     Error::new(ErrorKind::StoredResult, ErrorStatus::Permanent, "replay", why)
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_json_does_not_hold_is_said_to_be_so() {
+    fn a_value_that_json_does_not_represent_is_reported() {
         let stored = encode(&f64::NAN, &EngineSettings::default(), LIMITS);
         assert!(decode::<f64>(&stored).unwrap_err().to_string().contains("does not decode into the type"));
         assert_eq!(round_trip(&Some(None::<u8>)), Some(None));

@@ -185,7 +185,6 @@ mod tests {
         Window::new(NOW, deadline, &EngineSettings::default())
     }
 
-    // Tests L1.
     #[test]
     fn the_documented_reserve_is_in_effect() {
         let [shortest, longest] = [MIN_RESERVE.as_millis(), MAX_RESERVE.as_secs().into()];
@@ -199,6 +198,7 @@ mod tests {
         assert_states("src/idempotency/builder.rs", [text]);
     }
 
+    // Tests L1.
     #[test]
     fn in_lambda_the_lease_ends_a_second_after_the_deadline() {
         let deadline = NOW.after(Duration::from_secs(20));

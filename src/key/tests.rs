@@ -318,7 +318,7 @@ fn a_whole_body_is_a_key_whatever_it_holds() {
 }
 
 #[test]
-fn a_key_that_is_partly_missing_is_said_to_be_so_at_its_path() {
+fn a_partly_missing_key_is_reported_with_its_path() {
     let said = |pointer: &str, body: &str| {
         let (body, mut buffer) = (Body::new(body.as_bytes()), Vec::new());
         Key::pointer(pointer).select(&Delivery::new(&body, &None), &mut buffer).unwrap_err().to_string()

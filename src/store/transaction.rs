@@ -47,7 +47,9 @@ pub trait Transactional: Store + Clone {
     /// the request's owner. Without a request, commits only the writes.
     ///
     /// A [permanent failure](super::Settlement::fail) after [`claim_within`](Self::claim_within) is recorded without the
-    /// writes. It is called at most once for a transaction.
+    /// writes.
+    ///
+    /// `commit` is called at most once for each transaction.
     ///
     /// The result is [`Settled::LeaseLost`], and nothing is written, if the record no longer allows the settle, if a claim
     /// that was left to the commit would be refused, or if the [mark](super::ordering::may_commit) of an ordered

@@ -61,7 +61,7 @@ impl Service<Request<Full<Bytes>>> for Strict {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_service_that_said_it_is_ready_is_the_one_that_is_called() {
+async fn the_service_that_was_ready_is_called() {
     let calls = Arc::<AtomicUsize>::default();
     let strict = Strict { polls: 0, is_ready: false, calls: Arc::clone(&calls) };
     let mut service = IdempotencyKeyLayer::new(setup::engine(), Caller::shared()).layer(strict);

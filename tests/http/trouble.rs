@@ -53,7 +53,7 @@ async fn a_panic_keeps_the_key_until_the_lease_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_heartbeat_a_hung_handler_is_cancelled_at_any_deadline() {
+async fn without_a_heartbeat_the_lease_cancels_a_handler_of_unknown_deadline() {
     for deadline in [None, Some(0), Some(600_000)] {
         let app = App::with(|engine| engine, |layer| layer.heartbeat(None), |_, _| future::pending());
         let mut request = post("k", "{}");
@@ -73,7 +73,7 @@ async fn without_a_heartbeat_a_hung_handler_is_cancelled_at_any_deadline() {
 
 // Tests L7, P7.
 #[tokio::test(start_paused = true)]
-async fn a_known_deadline_cuts_off_before_it() {
+async fn a_handler_is_cancelled_before_a_known_deadline() {
     let app = without_settings(|_, _| future::pending());
     let mut context = Context::default();
     let now = lambda_once::clock::Clock::now(&app.clock);

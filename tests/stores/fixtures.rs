@@ -305,7 +305,7 @@ async fn load(backend: Backend, held: &Records) {
     }
 }
 
-async fn this_version_writes_the_fixture_files(backend: Backend) {
+async fn this_version_writes_records_equal_to_the_fixtures(backend: Backend) {
     let clock = support::future_clock();
     let held = Records::new(backend, clock.clone()).await;
     happen(&held, &clock).await;
@@ -390,9 +390,9 @@ async fn the_order_in_a_stored_marker_is_kept(backend: Backend) {
     granted(&store, &at(99)).await;
 }
 
-on_each_store!(memory, Memory; this_version_writes_the_fixture_files, stored_records_are_read_settled_and_replayed);
+on_each_store!(memory, Memory; this_version_writes_records_equal_to_the_fixtures, stored_records_are_read_settled_and_replayed);
 on_each_proxied_store!(
-    this_version_writes_the_fixture_files,
+    this_version_writes_records_equal_to_the_fixtures,
     stored_records_are_read_settled_and_replayed,
     the_order_in_a_stored_marker_is_kept,
 );

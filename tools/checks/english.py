@@ -44,11 +44,13 @@ NAMES = {
     "what": "a noun",
     "says": "reports, contains",
     "tells": "reports, contains",
-    "told": "gets, sees",
+    "told|said": "gets, sees, marked",
     "knows": "has",
     "answers?": "response, result",
     "sandbox": "execution environment",
-    "cut_off": "cancelled",
+    "cuts?_off": "cancelled",
+    "ones_own": "custom",
+    "standing": "live",
     "stop_point": "handler deadline",
     "by_hand": "manual",
     "for_good": "permanent",
@@ -63,6 +65,7 @@ EXCEPTIONS = {
     "tools/measure/instructions.py": ["by hand, {section}"],
     "tools/servers/debian.py": ["APT::Sandbox"],
 }
+CHECKED = ("*.md", "*.rs", "*.py", "*.mjs", "*.sql", "*.lua", "*.html", "*.toml", "*.yaml", "*.yml", "*.tf", "Makefile")
 # Sources in which messages are checked, too.
 MESSAGES = re.compile(r"(cli/)?src/(?!.*tests)")
 TEST = re.compile(r"#\[(?:tokio::)?test(?:\(.*?\))?\]\s*(?:#\[[^\n]*\]\s*)*(?:async )?fn (\w+)")
@@ -91,7 +94,7 @@ def lines(name):
 
 def phrases(used):
     known = {re.compile(rf"\b(?:{phrase})\b", re.IGNORECASE): better for phrase, better in PHRASES.items()}
-    for name in files("*.md", "*.rs", "*.py", "*.toml", "*.yaml", "Makefile"):
+    for name in files(*CHECKED):
         if name == THIS:
             continue
         for number, line in lines(name):

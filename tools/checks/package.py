@@ -3,8 +3,7 @@
 `cargo package` must accept the crate, with no warnings except those about the excluded tests and about the missing repository address
 (see RELEASING.md). The package must contain each file that a source includes, and no files except those that `include` is meant for.
 
-A relative link of a page in the package must lead to a file in it, or to a part of the repository that cannot be in the package of a
-library (OUTSIDE).
+A relative link of a page in the package must lead to a file in it, or to the parts of the repository in OUTSIDE.
 """
 
 import re
@@ -24,7 +23,8 @@ EXPECTED = (
     re.compile(r"warning: ignoring test `\w+` as `tests/\w+/main\.rs` is not included in the published package"),
     re.compile(r"warning: manifest has no documentation, homepage or repository"),
 )
-# Other packages, which Cargo excludes, the tests, and what deploys the functions.
+# Parts that are not packaged: other packages, which Cargo excludes, the tests, and the functions' infrastructure. Links to them work only
+# in the repository, to which crates.io resolves those of the README.
 OUTSIDE = re.compile(
     r"(bench|chaos|cli|examples|functions|fuzz|local-stack|model|sim|templates|tests|tools)/.+|iac/.+|template\.yaml|Makefile|RELEASING\.md"
 )

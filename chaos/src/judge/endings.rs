@@ -4,13 +4,19 @@ use super::{
     Index, Violation,
     index::{Message, Moment},
 };
-use crate::history::{Answer, Entry, History, Key, KeyId, Policy};
+use crate::history::{Answer, End, Entry, History, Key, KeyId, Policy};
 
 pub(super) fn check(history: &History, index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violation>) {
     let rows: Vec<u32> = index.runs_of(key).flat_map(|run| (0..run.rows).map(|_| run.number)).collect();
     if rows.len() > 1 {
         let text = format!("rows of the runs {rows:?} were committed");
         found.push(Violation { property: "a transaction commits once", key, at: index.end, text });
+    }
+    for run in index.runs_of(key).filter(|run| run.rows > 0) {
+        if !matches!(run.ended, None | Some((End::Returned, _))) {
+            let text = format!("the row of run {}, which had failed, was committed", run.number);
+            found.push(Violation { property: "a failed transaction commits nothing", key, at: index.end, text });
+        }
     }
     for message in index.messages_of(key) {
         message_of(history, index, key, message, found);

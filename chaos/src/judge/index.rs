@@ -80,10 +80,12 @@ pub struct Index {
     pub(super) messages: Vec<Message>,
     pub(super) invocations: HashMap<InvocationId, Invocation>,
     pub(super) troubles: HashMap<WorkerId, Troubles>,
-    /// The times at which the server was down, or the machine was stalled.
-    pub(super) outages: Vec<(Ms, Ms)>,
+    /// The times at which the server was down.
+    outages: Vec<(Ms, Ms)>,
     /// The times at which the server refused requests.
     refusals: Vec<(Ms, Ms)>,
+    /// The times at which the machine was stalled.
+    stalls: Vec<(Ms, Ms)>,
     pub(super) runs_of: HashMap<KeyId, Vec<RunId>>,
     pub(super) calls_of: HashMap<KeyId, Vec<CallId>>,
     pub(super) messages_of: HashMap<KeyId, Vec<MessageId>>,
@@ -122,6 +124,7 @@ impl Index {
             troubles: HashMap::new(),
             outages: Vec::new(),
             refusals: Vec::new(),
+            stalls: Vec::new(),
             runs_of: HashMap::new(),
             calls_of: HashMap::new(),
             messages_of: HashMap::new(),
@@ -217,7 +220,7 @@ impl Index {
             Fact::ServerStarted => end_last(&mut self.outages, now.at),
             Fact::ServerRefuses => self.refusals.push((now.at, Ms::MAX)),
             Fact::ServerAccepts => end_last(&mut self.refusals, now.at),
-            Fact::Stalled { since } => self.outages.push((since, now.at)),
+            Fact::Stalled { since } => self.stalls.push((since, now.at)),
             Fact::Probed { .. } | Fact::Calm => {}
         }
     }
@@ -255,7 +258,7 @@ impl Index {
     /// Returns whether a request of the worker to the store may have failed in this time.
     pub(super) fn is_store_disturbed(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
         let is_within = |begin: Ms, end: Ms| begin <= until && end.saturating_add(SILENCE) >= from;
-        self.outages.iter().chain(&self.refusals).any(|(begin, end)| is_within(*begin, *end))
+        self.outages.iter().chain(&self.refusals).chain(&self.stalls).any(|(begin, end)| is_within(*begin, *end))
             || self.troubles.get(&worker).is_some_and(|troubles| {
                 let any = |times: &[Ms], from| {
                     let next = times.partition_point(|at| *at < from);
@@ -276,7 +279,7 @@ impl Index {
     pub(super) fn stood_still(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
         let grace = self.terms.grace;
         let is_within = |(begin, end): &(Ms, Ms)| *begin <= until && end.saturating_add(grace) >= from;
-        self.outages.iter().any(is_within)
+        self.stalls.iter().any(is_within)
             || self.troubles.get(&worker).is_some_and(|troubles| troubles.frozen.iter().any(is_within))
     }
 

@@ -42,13 +42,15 @@ fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run, found: &m
         let text = format!("run {second} began before {} ms, until when run {first} held the key", earlier.holds_until);
         violate("a lost run keeps its lease", text);
     }
-    if is_released {
-        return;
-    }
     if earlier.rows > 0 {
         // The outcome is a part of the same commit, so no loss of a response undoes it.
         violate("a decided key does not run", format!("run {first} was committed before run {second}"));
-    } else if !index.may_be_lost(earlier, run.began.at) {
+        return;
+    }
+    if is_released {
+        return;
+    }
+    if !index.may_be_lost(earlier, run.began.at) {
         violate(
             "a decided key does not run",
             format!("run {first} had ended and nothing was lost before run {second}"),

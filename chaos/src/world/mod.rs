@@ -177,7 +177,7 @@ async fn perform(options: Options) -> Result<ExitCode> {
         }
     }
     world.is_over.store(true, Ordering::SeqCst);
-    drop(restarts.await);
+    restarts.await?;
     let is_complete = is_complete.ok_or("interrupted")?;
     let seconds = world.begun.elapsed();
     let (history, faults) = {

@@ -200,6 +200,12 @@ fn only_an_unrecorded_outcome_may_differ_from_later_ones() {
     again(ran().at(25, Fact::ServerRefuses).at(30, Fact::ServerAccepts)).keeps();
     again(ran().at(25, Fact::ServerKilled).at(30, Fact::ServerStarted)).keeps();
     again(ran()).breaks("all answers are equal");
+    let trouble = [(Fact::ServerRefuses, Fact::ServerAccepts), (Fact::ServerKilled, Fact::ServerStarted)];
+    for (begin, end) in trouble {
+        let story = Story::http(Policy::Rerun).at(0, begin).at(5, end).ran(2_000, 0, 0, false);
+        let again = story.answered(2_040, 0, result(0)).ran(6_000, 1, 1, true).answered(6_100, 1, result(1));
+        again.breaks("a decided key does not run");
+    }
 }
 
 #[test]
@@ -280,6 +286,15 @@ fn a_transaction_runs_again_only_if_it_was_not_committed() {
     struck(transaction).at(5_000, Fact::Row { run: 1 }).keeps();
     struck(transaction).at(5_000, Fact::Row { run: 0 }).breaks("a decided key does not run");
     struck(key(Entry::Queue, Policy::Rerun)).breaks("a decided key does not run");
+
+    let failed = || {
+        let story = Story::of(transaction).at(0, Fact::Sent { message: 0, key: 0 }).invoked(0, 0);
+        let failed = story.began(10, 0, 0, false).ended(80, 0, End::Transient).reported(120, 0).invoked(800, 1);
+        failed.began(810, 1, 1, false).ended(830, 1, End::Returned).acknowledged(860, 1)
+    };
+    failed().at(5_000, Fact::Row { run: 1 }).keeps();
+    failed().at(5_000, Fact::Row { run: 0 }).breaks("a failed transaction commits nothing");
+    failed().at(5_000, Fact::Row { run: 0 }).breaks("a decided key does not run");
 }
 
 #[test]

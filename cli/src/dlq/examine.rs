@@ -176,7 +176,7 @@ impl Examined {
                 State::Absent => "runs, as the first delivery does",
                 State::Running | State::Foreign => "is reported as in progress, and redelivered",
                 State::Abandoned | State::HandedBack => "runs under `Rerun`, is refused as abandoned under `Refuse`",
-                State::Released => "runs, with `took_over()`",
+                State::Released => "runs, and the handler sees a takeover (`took_over()`)",
                 State::Failed => "is refused, because its failure is replayed: forget its record first",
                 State::Done => "is acknowledged without running",
                 State::Superseded => "is acknowledged without running: a newer one took effect",

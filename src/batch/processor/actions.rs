@@ -194,7 +194,7 @@ fn split<A>(records: OfEach<A>) -> (Vec<usize>, Vec<A>) {
     records.into_iter().unzip()
 }
 
-/// Reads records, and decides about them as a claim would.
+/// Reads records, and judges them as a claim would.
 async fn read(
     engine: &Engine,
     candidates: OfEach<Candidate>,

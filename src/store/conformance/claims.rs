@@ -78,7 +78,7 @@ pub async fn a_lapsed_claim_sent_again_takes_over(subject: &Subject) {
 
 /// A claim is taken over when its lease and the margin have passed, and not before.
 // Tests C6, C7, L3, P6.
-pub async fn a_lapsed_claim_is_taken_over_and_a_standing_one_is_not(subject: &Subject) {
+pub async fn a_lapsed_claim_is_taken_over_and_a_live_one_is_not(subject: &Subject) {
     let claim = new_claim();
     subject.granted(&claim).await;
     subject.advance(LEASE).await;

@@ -63,7 +63,7 @@ macro_rules! conformance_tests {
             of_many_claims_exactly_one_is_granted,
             a_claim_sent_again_gets_its_first_grant,
             a_lapsed_claim_sent_again_takes_over,
-            a_lapsed_claim_is_taken_over_and_a_standing_one_is_not,
+            a_lapsed_claim_is_taken_over_and_a_live_one_is_not,
             a_takeover_sent_again_still_took_over,
             a_lapsed_claim_is_taken_over_once,
             an_abandoned_claim_stays_so_where_takeover_is_refused,

@@ -243,6 +243,23 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documented::assert_states;
+
+    #[test]
+    fn the_documented_defaults_are_in_effect() {
+        let Config { schema, calls, home_region, .. } = Config::new("t");
+        assert!(home_region.is_none() && schema.sort_key.is_none());
+        let prefix = schema.key_prefix;
+        assert_states(
+            "src/store/dynamodb/config.rs",
+            [
+                format!("| [`key_prefix`](Self::key_prefix) | `{prefix}` |"),
+                format!("| [`calls`](Self::calls) | [`Calls::{calls:?}`] |"),
+            ],
+        );
+        assert_states("docs/dynamodb.md", [format!("With `Calls::{calls:?}` (default)")]);
+        assert_states("cli/README.md", [format!("if it is not `{prefix}` (DynamoDB)")]);
+    }
 
     #[test]
     fn names_that_would_collide_are_refused() {

@@ -1,7 +1,7 @@
 -- $1 scope  $2 keys  $3 owners  $4 fingerprints (NULL: none)  $5 lease ms  $6 skew margin ms
 -- $7 ttl ms = max(retention, lease + margin + 1)  $8 may take over  $9 v  $10 newest known v
 -- $11 now in ms, or NULL for the server's clock  $12 operations  $13 labels (NULL: none)  $14 sequences (NULL: none)
--- Returns what was granted. select.sql, sent right behind it, shows the rest.
+-- Returns the grants. select.sql, sent right behind it, shows the rest.
 -- Rows are locked in the order of the keys, as settle.sql and release.sql do, so that batches cannot deadlock.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($11::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) AS now

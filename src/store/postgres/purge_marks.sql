@@ -1,5 +1,5 @@
 -- $1 most rows  $2 now in ms, or NULL for the server's clock
--- Repeat until it deletes fewer. It skips what is locked, so it waits for nobody.
+-- Repeat until it deletes fewer. It skips locked rows, so it waits for nobody.
 -- Whole days that are over: of the current day the index would find every row that has yet to expire, in each call.
 WITH clock AS MATERIALIZED (
   SELECT (coalesce($2::bigint, floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint) / 86400000)::integer AS today

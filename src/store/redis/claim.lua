@@ -55,7 +55,7 @@ local set = {'status', 'INPROGRESS', 'owner', owner, 'attempt', attempt, 'prior_
 local unset = {'data', 'deflated', 'encoded', 'result_dropped', 'superseded', 'settled_at'}
 sort_out({'validation', 'label', 'sequence'}, {validation = fingerprint, label = label, sequence = mark and mark.sequence}, set, unset)
 redis.call('HSET', key, unpack(set))
--- No settle removes what an earlier outcome has left.
+-- No settle removes the fields of an earlier outcome.
 if status then
   redis.call('HDEL', key, unpack(unset))
 end

@@ -10,7 +10,7 @@ local function text(number) return string.format('%.0f', number) end
 
 local function number(text) return text and string.match(text, '^%d+$') and tonumber(text) end
 
--- Adds the named values to what is set, and the names of those that are empty or absent to what is deleted.
+-- Adds the named values to the fields to set, and the names of empty or absent ones to the fields to delete.
 local function sort_out(names, values, set, unset)
   for _, name in ipairs(names) do
     local value = values[name] or ''

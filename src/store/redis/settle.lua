@@ -20,7 +20,7 @@ local lease = tonumber(found[4] or '')
 -- A renewal that arrives when others may take over would revive a claim whose holder has stopped.
 local is_over = what == 'renew' and not (lease and lease >= math.max(now - margin, 0))
 local is_displaced = what == 'renew' and mark and not mark.is_held_by(owner)
--- A late release may meet a late copy of its own claim, which has taken over.
+-- A late release may meet a late copy of its claim, which has taken over.
 local forgets = what == 'release' and found[3] == 'INPROGRESS'
 if found[1] ~= 'INPROGRESS' or found[2] ~= owner or is_over or is_displaced or forgets then
   local fields = {'status', 'owner', 'attempt', 'prior_status', 'in_progress_expiration', 'expiration', 'validation', 'v', 'result_dropped', 'superseded', 'operation', 'label', 'sequence',

@@ -59,7 +59,7 @@ async fn a_topic_in_between_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_type_of_ones_own_sees_the_record_as_s3_sends_it() {
+async fn a_custom_type_sees_the_record_as_s3_sends_it() {
     let journal = Journal::<Value>::new();
     let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(S3);
     let body = include_str!("events/s3-notification.json");

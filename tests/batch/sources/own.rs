@@ -167,7 +167,7 @@ async fn its_attributes_and_headers_are_keys_and_reach_handlers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_waits_for_a_standing_claim_and_has_the_settings_of_every_source() {
+async fn it_waits_for_a_live_claim_and_has_the_settings_of_every_source() {
     let world = World::new();
     let service = service(&world, Key::message_id()).on_failure(OnFailure::StopBatch).concurrency(1);
     let event = issue("daily", [(Some("art"), work("0", "hang once", 0)), (Some("sport"), order("1"))]);

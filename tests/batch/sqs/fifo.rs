@@ -151,7 +151,7 @@ async fn a_success_that_cannot_be_recorded_holds_up_nothing() {
 
 // Tests B6.
 #[tokio::test(start_paused = true)]
-async fn a_standing_claim_whose_lease_ends_in_time_is_waited_for() {
+async fn a_live_claim_whose_lease_ends_in_time_is_waited_for() {
     let world = World::new();
     world.put("A", Status::InProgress, "");
     let began = tokio::time::Instant::now();
@@ -176,7 +176,7 @@ async fn the_claims_of_an_invocation_that_died_are_waited_for_together() {
 
 // Tests B6.
 #[tokio::test(start_paused = true)]
-async fn a_standing_claim_whose_lease_ends_too_late_fails_its_group_at_once() {
+async fn a_live_claim_whose_lease_ends_too_late_fails_its_group_at_once() {
     let world = World::new();
     world.put("A", Status::InProgress, "");
     let began = tokio::time::Instant::now();
@@ -205,7 +205,7 @@ async fn a_claim_still_held_after_the_wait_fails_its_group() {
 
 // Tests B6.
 #[tokio::test(start_paused = true)]
-async fn a_standard_queue_does_not_wait_for_a_standing_claim() {
+async fn a_standard_queue_does_not_wait_for_a_live_claim() {
     let world = World::new();
     world.put("A", Status::InProgress, "");
     let began = tokio::time::Instant::now();

@@ -69,7 +69,7 @@ async fn nothing_is_claimed_past_the_handler_deadline_after_a_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_behind_an_unrecorded_outcome_are_released_at_the_deadline() {
+async fn claims_behind_an_unrecorded_outcome_are_released_in_the_reserve() {
     let world = World::new();
     // Each silent call takes three seconds, and the last one takes the rest.
     (0..4).for_each(|_| world.store.next(Call::Settle, Fault::Silence));

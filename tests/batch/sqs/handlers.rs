@@ -142,7 +142,7 @@ fn charge(how: &str) -> Result<(), ChargeError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_ones_own_is_classified_by_a_closure() {
+async fn a_custom_error_is_classified_by_a_closure() {
     let world = World::new();
     let service = world.once.sqs(by_order(), |body: Value| async move {
         charge(body["act"].as_str().unwrap_or_default()).classify(|error| match error {

@@ -129,7 +129,7 @@ async fn a_decoders_classified_error_decides_whether_the_message_is_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_said_to_be_transient_releases_the_claim() {
+async fn a_panic_marked_as_transient_releases_the_claim() {
     let world = World::with(|builder| builder.on_panic(OnPanic::Transient));
     assert_eq!(world.deliver([work("A", "panic", 0), order("B")]).await, ["m0"]);
     assert_eq!(world.status("A").await, None);

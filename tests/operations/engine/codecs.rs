@@ -154,7 +154,7 @@ async fn an_encoded_result_without_its_codec_is_an_error_and_no_rerun() {
     for (other, why) in [
         (world.another(|builder| builder), "key-1"),
         (world.another(|builder| builder.result_codec(Inverting::of("key-2"))), "no key key-1"),
-        (world.another(|builder| builder.result_codec(Failing::Error)), "does not decode"),
+        (world.another(|builder| builder.result_codec(Failing::Error)), "differs from the one"),
         (world.another(|builder| builder.result_codec(Failing::Panic)), "panicked"),
     ] {
         let error = replay(&other).await.unwrap_err();

@@ -81,7 +81,7 @@ async fn a_wait_ends_with_the_failure_of_the_running_operation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_waited_for_unless_it_is_said_how_long() {
+async fn nothing_waits_unless_a_time_is_set() {
     let world = World::new();
     let begun = Instant::now();
     let (_, at_once) = tokio::join!(world.hold(3 * SECOND, Ok(7)), async { (world.run().await, begun.elapsed()) });

@@ -27,7 +27,7 @@ async fn table(client: &Client, key: &[(&str, KeyType, ScalarAttributeType)]) ->
 }
 
 #[tokio::test]
-async fn a_table_with_another_key_is_said_to_be_so_and_nothing_runs() {
+async fn a_table_with_another_key_is_reported_and_nothing_runs() {
     use KeyType::{Hash, Range};
     use ScalarAttributeType::{N, S};
 

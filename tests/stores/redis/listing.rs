@@ -182,7 +182,7 @@ async fn without_permission_to_write_the_index_nothing_is_claimed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_out_of_memory_refuses_claims_and_lists_open_operations() {
+async fn a_server_out_of_memory_refuses_claims_but_settles_and_indexes() {
     let (server, clock) = (Server::start("valkey", &["maxmemory-policy=noeviction"]), ManualClock::at(FUTURE));
     let store = indexed(server.url(), &clock);
     let [done, failed, renewed] = [(); 3].map(|()| claim());

@@ -1,6 +1,6 @@
 // Makes one charge with a client for Node.js: node clients.mjs CLIENT CALL
 //
-// The client is `axios-retry` or `stripe-node`, and the call is an object in JSON. What the client gives to its caller is written to
+// The client is `axios-retry` or `stripe-node`, and the call is an object in JSON. The result of the client is written to
 // standard output, as an object with `status` and `body`.
 
 import { createRequire } from 'node:module';

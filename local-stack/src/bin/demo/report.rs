@@ -219,7 +219,7 @@ fn answer(answer: &Answer) -> String {
 }
 
 fn effect_table(events: &Events, counts: &[Count]) {
-    println!("\nLedger: how often each effect took place. The last column is the control: the same deliveries with");
+    println!("\nLedger: how often each effect happened. The last column is the control: the same deliveries with");
     println!("LAMBDA_ONCE_DISABLED=1.\n");
     let mut table = Table::new(["effect", "expected", "actual", "", "without lambda-once"]);
     for count in counts {
