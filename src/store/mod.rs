@@ -42,20 +42,18 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 pub(crate) use crate::future::BoxFuture;
 use crate::{
-    clock::Timestamp,
     error::Error,
-    order::{Order, Sequence},
-    record::{Fingerprint, KeyHash, Owner, Record, Status, StoredResult},
+    record::{KeyHash, Record},
 };
 
 pub mod amend;
 #[cfg(feature = "cache")]
 pub mod cached;
+mod claim;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod database;
@@ -74,13 +72,16 @@ pub mod postgres;
 pub mod redis;
 mod remote;
 pub mod rules;
+mod settlement;
 pub mod transaction;
 
+pub use claim::{ClaimRequest, Claimed, Grant, Refusal, Takeover};
 pub use database::Database;
 #[cfg(feature = "powertools")]
 pub use format::PowertoolsKeys;
 pub use format::RecordFormat;
 pub use mismatch::{Mismatch, MismatchState};
+pub use settlement::{FinalStatus, SettleRequest, Settled, Settlement};
 
 /// The results of a call, one per request and in the order of the requests.
 pub type Answers<T> = Vec<Result<T, Error>>;
@@ -339,15 +340,6 @@ pub struct Limits {
     pub orders: bool,
 }
 
-/// The permission to replace a claim whose lease has ended without an outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takeover {
-    /// Allowed if the payload is the same, or of a different [version](Fingerprint::payload_version).
-    Allowed,
-    /// Refused, because the operation may have taken effect.
-    Refused,
-}
-
 /// The caller's need for the data of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultData {
@@ -366,254 +358,4 @@ impl ResultData {
             Self::Omit => record.without_data(),
         }
     }
-}
-
-/// A request for the right to run an operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClaimRequest {
-    /// The operation.
-    pub key: KeyHash,
-    /// The fingerprint of its payload, if payloads are compared.
-    pub fingerprint: Option<Fingerprint>,
-    /// The token of the claim. It is the same in every repetition of this claim, and different in any other claim.
-    pub owner: Owner,
-    /// The lease of the claim.
-    pub lease: Duration,
-    /// The maximum clock difference. Others may take over only after the lease and this margin have passed.
-    pub skew_margin: Duration,
-    /// The minimum time for which the record is kept while in progress. It never expires before the lease and the
-    /// margin have passed.
-    pub retention: Duration,
-    /// Whether an abandoned claim may be taken over.
-    pub takeover: Takeover,
-    /// Whether a refusal's record contains the data of its result.
-    pub result_data: ResultData,
-    /// The position of the operation in the order of its entity, if any. A store reads it by [`order()`](Self::order).
-    pub order: Option<Order>,
-    /// The operation's name as in logs, at most [256 bytes](crate::record::MAX_LABEL_BYTES). It is stored in the
-    /// record.
-    pub operation: Arc<str>,
-    /// The application's label for this operation, as plain text of at most
-    /// [`MAX_LABEL_BYTES`](crate::record::MAX_LABEL_BYTES). It is stored in the record.
-    pub label: Option<Arc<str>>,
-}
-
-impl ClaimRequest {
-    /// Returns the position of the operation in the order of its entity. Without the feature `order` this is a constant
-    /// `None`, so that the compiler removes a store's code for ordered operations.
-    pub const fn order(&self) -> Option<&Order> {
-        Order::possible(&self.order)
-    }
-}
-
-/// The result of a [`ClaimRequest`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claimed {
-    /// The caller may run the operation.
-    Granted(Grant),
-    /// The caller may not run the operation.
-    Refused(Refusal),
-}
-
-/// A granted claim, as recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// The instant at which the holder must have stopped.
-    pub lease_until: Timestamp,
-    /// The number of grants of the record, including this one.
-    pub attempt: u64,
-    /// The status that the claim replaced, or `None` if there was no record.
-    pub prior_status: Option<Status>,
-    /// Whether the mark of an ordered operation's entity was full of operations in doubt, and this claim is the first
-    /// for which two of them [merged](ordering). Older operations wait until a newer one completes. A claim that is
-    /// sent again may report the merge of an earlier claim.
-    pub has_merged_doubt: bool,
-}
-
-impl Grant {
-    /// Returns whether an earlier claim on the key ended without an outcome, so that the operation may have taken
-    /// effect.
-    pub fn took_over(&self) -> bool {
-        self.prior_status == Some(Status::InProgress)
-    }
-}
-
-/// The reason why a claim was not granted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The operation is completed. Replay the result in its record. A record from a cache may contain only the fields
-    /// that a replay needs: status, fingerprint, expiration and result.
-    Completed(Box<Record>),
-    /// The operation failed permanently. Replay the failure in its record.
-    Failed(Box<Record>),
-    /// Another claim is live, on the key or, for an ordered operation, on its entity. Also returned for an operation
-    /// that is older than one that may have taken effect.
-    InProgress {
-        /// End of the live claim's lease. `None` if its record has no lease, or if the operation is older than one that
-        /// may have taken effect.
-        lease_until: Option<Timestamp>,
-        /// The number of grants of the record.
-        attempt: u64,
-    },
-    /// A claim ended without an outcome, and the request's [`Takeover`] forbids replacing it.
-    Abandoned {
-        /// The number of grants of the record.
-        attempt: u64,
-    },
-    /// The key is used with a different payload.
-    Mismatch(Mismatch),
-    /// The operation is ordered, and a newer one of its entity has taken effect.
-    Superseded {
-        /// The greatest completed sequence.
-        newest: Sequence,
-    },
-}
-
-impl Refusal {
-    /// Returns the end of the blocking lease, if there is a live claim and its record has a lease.
-    pub(crate) fn lease_until(&self) -> Option<Timestamp> {
-        match self {
-            Self::InProgress { lease_until, .. }
-            | Self::Mismatch(Mismatch { state: MismatchState::InProgress { lease_until, .. }, .. }) => *lease_until,
-            _ => None,
-        }
-    }
-}
-
-/// A request to end or renew a claim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettleRequest {
-    /// The operation.
-    pub key: KeyHash,
-    /// The token of the claim.
-    pub owner: Owner,
-    /// The recorded fingerprint of the claim. A store need not write it again, but a wrapper may need it to detect a
-    /// misuse of the key.
-    pub fingerprint: Option<Fingerprint>,
-    /// The change to the claim.
-    pub settlement: Settlement,
-    /// The order of the claim. A store reads it by [`order()`](Self::order).
-    pub order: Option<Order>,
-}
-
-impl SettleRequest {
-    /// Returns the order of the claim (see [`ClaimRequest::order`]).
-    pub const fn order(&self) -> Option<&Order> {
-        Order::possible(&self.order)
-    }
-}
-
-/// The end of a claim, or its renewal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Settlement {
-    /// Records the outcome of the operation.
-    Record {
-        /// The outcome.
-        outcome: FinalStatus,
-        /// The result to replay, or the error.
-        result: StoredResult,
-        /// The time for which the record is kept, from now on.
-        retention: Duration,
-    },
-    /// Deletes the record, so that the operation may run again. If the record shows that its claim took over, it is not
-    /// deleted and the lease is lost, because a release that arrives late cannot take that takeover into account.
-    Release,
-    /// Releases a claim that took over. The record remains INPROGRESS without an owner, and its lease is over, so the
-    /// next claim still learns that an outcome was lost.
-    HandBack,
-    /// Extends the claim by another `lease` from now. A renewal never lowers the lease or the expiration on record, so
-    /// a late copy of an older renewal changes nothing. Once the lease and the margin have passed, it is refused
-    /// ([`Settled::LeaseLost`]).
-    Renew {
-        /// The lease of the claim.
-        lease: Duration,
-        /// See [`ClaimRequest::skew_margin`].
-        skew_margin: Duration,
-        /// See [`ClaimRequest::retention`].
-        retention: Duration,
-    },
-}
-
-/// The status of a decided operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FinalStatus {
-    /// The operation took effect.
-    Completed,
-    /// The operation failed permanently.
-    Failed,
-}
-
-impl From<FinalStatus> for Status {
-    fn from(status: FinalStatus) -> Self {
-        match status {
-            FinalStatus::Completed => Self::Completed,
-            FinalStatus::Failed => Self::Failed,
-        }
-    }
-}
-
-impl Settlement {
-    /// Creates a settlement that records that the operation took effect.
-    pub const fn complete(result: StoredResult, retention: Duration) -> Self {
-        Self::Record { outcome: FinalStatus::Completed, result, retention }
-    }
-
-    /// Creates a settlement that records that the operation failed permanently.
-    pub const fn fail(result: StoredResult, retention: Duration) -> Self {
-        Self::Record { outcome: FinalStatus::Failed, result, retention }
-    }
-
-    /// Returns whether the operation may run again.
-    pub const fn is_release(&self) -> bool {
-        matches!(self, Self::Release | Self::HandBack)
-    }
-
-    /// Returns whether the operation took effect, and with it the writes of its handler in a transaction.
-    pub const fn took_effect(&self) -> bool {
-        matches!(
-            self,
-            Self::Record { outcome: FinalStatus::Completed, result: StoredResult { superseded: false, .. }, .. }
-        )
-    }
-
-    /// Returns the result to be recorded.
-    pub const fn result(&self) -> Option<&StoredResult> {
-        match self {
-            Self::Record { result, .. } => Some(result),
-            _ => None,
-        }
-    }
-
-    /// Returns the name for errors and logs.
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Record { outcome: FinalStatus::Completed, .. } => "complete",
-            Self::Record { outcome: FinalStatus::Failed, .. } => "fail",
-            Self::Release | Self::HandBack => "release",
-            Self::Renew { .. } => "renew",
-        }
-    }
-}
-
-/// The result of a [`SettleRequest`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Settled {
-    /// The claim has ended as requested.
-    Done {
-        /// The existing record, if this call changed nothing because the claim had already ended as requested. For a
-        /// release it may come without the data of its result. `None` if this call ended the claim, or if nothing was
-        /// left to release.
-        found: Option<Box<Record>>,
-    },
-    /// The claim was renewed.
-    Renewed {
-        /// The recorded lease, at the end of which the holder must have stopped. It may be later than the requested
-        /// one.
-        lease_until: Timestamp,
-    },
-    /// The record no longer belongs to this owner. Nothing was written.
-    LeaseLost {
-        /// The current record, read consistently, or `None` if there was none.
-        current: Option<Box<Record>>,
-    },
 }

@@ -28,7 +28,7 @@ ALLOWED = {
 MAX_ALLOWED = 10
 
 # The files in which types of the contract have internal methods.
-HOMES = ["error.rs", "record.rs", "order.rs", "clock.rs", "store/mod.rs", "store/format.rs"]
+HOMES = ["error.rs", "record.rs", "order.rs", "clock.rs", "store/mod.rs", "store/claim.rs", "store/settlement.rs", "store/format.rs"]
 METHOD = re.compile(r"pub\(crate\) (?:const )?fn (\w+)")
 
 
