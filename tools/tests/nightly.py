@@ -60,6 +60,7 @@ PARTS = {
     "model": (["make", "model-deep", "MODEL_ARGS=--minutes 30"], "larger worlds of the protocol's model, for half an hour"),
     "instructions": (["make", "instructions"], "instruction counts of the hot paths"),
     "sizes": (["make", "sizes"], "sizes of functions in the release profile"),
+    "package": (["cargo", "package", "--quiet", "--package", "lambda-once", "--allow-dirty"], "the package of a release, packed and built"),
     "build": (["make", "build"], "sam build for the architecture in samconfig.toml"),
     "book": (["make", "book"], "the pages as a book, and its links"),
     "e2e": (["make", "e2e", "E2E_ARGS=--sam-build --all"], "end to end, with functions built by SAM, and its longer scenarios"),
