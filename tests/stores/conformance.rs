@@ -1,5 +1,5 @@
-//! Runs the conformance suite on every store, and in a `Box` and in an `Arc` on the memory store, which the unit tests
-//! cover by value.
+//! Runs the conformance suite on every store, by value, in a `Box` and in an `Arc`, and by two connections in turn. The
+//! unit tests cover the memory store by value.
 
 use std::sync::Arc;
 
@@ -74,12 +74,16 @@ suites! {
     dynamodb_table_of_another_shape_in_batches: dynamodb_of_another_shape(Calls::Batched);
     redis: by_value(redis);
     redis_with_a_listing_index: by_value(indexed_redis);
+    redis_in_a_box: in_a_box(redis);
+    redis_in_an_arc: in_an_arc(redis);
     redis_by_two_connections: by_two_connections(async |clock: ManualClock| {
         let config = support::redis_config();
         [config.clone(), config].map(|config| config.build().unwrap().with_clock(clock.clone()))
     });
     redis_cluster: by_value(async |clock| support::redis_cluster().with_clock(clock));
     postgres: by_value(postgres);
+    postgres_in_a_box: in_a_box(postgres);
+    postgres_in_an_arc: in_an_arc(postgres);
     postgres_by_two_connections: by_two_connections(async |clock: ManualClock| {
         let config = support::postgres::config(support::postgres::connection().await);
         [config.clone(), config].map(|config| config.build().unwrap().with_clock(clock.clone()))

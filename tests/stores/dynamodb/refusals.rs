@@ -40,7 +40,7 @@ async fn an_error_of_dynamodb_is_overcome(calls: Calls) {
     world.all_struck();
 }
 
-async fn a_claim_that_was_applied_although_dynamodb_said_that_it_failed(calls: Calls) {
+async fn a_claim_that_dynamodb_applied_and_reported_as_failed(calls: Calls) {
     let world = World::of(calls).await;
     world.on(Purpose::Claim).internal_error_after();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
@@ -48,7 +48,7 @@ async fn a_claim_that_was_applied_although_dynamodb_said_that_it_failed(calls: C
     assert_eq!(world.item().await.unwrap()["attempt"], super::number(1));
 }
 
-async fn a_completion_that_was_applied_although_dynamodb_said_that_it_failed(calls: Calls) {
+async fn a_completion_that_dynamodb_applied_and_reported_as_failed(calls: Calls) {
     let world = World::of(calls).await;
     world.on(Purpose::Complete).internal_error_after();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
@@ -151,7 +151,7 @@ in_both_shapes!(
     a_completion_that_was_throttled_is_sent_again,
     a_permanently_throttled_completion_keeps_the_claim,
     an_error_of_dynamodb_is_overcome,
-    a_claim_that_was_applied_although_dynamodb_said_that_it_failed,
-    a_completion_that_was_applied_although_dynamodb_said_that_it_failed,
+    a_claim_that_dynamodb_applied_and_reported_as_failed,
+    a_completion_that_dynamodb_applied_and_reported_as_failed,
     a_holder_has_lost_its_lease_to_a_record_that_it_cannot_read,
 );

@@ -120,7 +120,7 @@ async fn a_claim_that_never_arrives_runs_nothing(backend: Backend) {
     assert_eq!((world.runs(), world.record().await), (0, None));
 }
 
-async fn a_completion_that_never_arrives_leaves_the_claim_standing(backend: Backend) {
+async fn a_completion_that_never_arrives_leaves_the_claim_live(backend: Backend) {
     let world = World::with(backend, |builder| builder.lease(Duration::from_secs(2))).await;
     world.on(Purpose::Complete).times(usize::MAX).drop_request();
     assert_outcome!(world.run().await, Ok(Outcome::Unrecorded(1)));
@@ -179,6 +179,6 @@ on_each_proxied_store!(
     a_release_of_a_key_that_is_claimed_before_it_is_sent_again,
     a_hand_back,
     a_claim_that_never_arrives_runs_nothing,
-    a_completion_that_never_arrives_leaves_the_claim_standing,
+    a_completion_that_never_arrives_leaves_the_claim_live,
     every_request_of_a_batch_whose_messages_are_all_reported,
 );
