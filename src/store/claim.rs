@@ -75,7 +75,7 @@ pub struct Grant {
     /// The status that the claim replaced, or `None` if there was no record.
     pub prior_status: Option<Status>,
     /// Whether the mark of an ordered operation's entity was full of operations in doubt, and this claim is the first
-    /// for which two of them [merged](ordering). Older operations wait until a newer one completes. A claim that is
+    /// for which two of them [merged](super::ordering). Older operations wait until a newer one completes. A claim that is
     /// sent again may report the merge of an earlier claim.
     pub has_merged_doubt: bool,
 }

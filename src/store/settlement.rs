@@ -25,7 +25,7 @@ pub struct SettleRequest {
 }
 
 impl SettleRequest {
-    /// Returns the order of the claim (see [`ClaimRequest::order`]).
+    /// Returns the order of the claim (see [`ClaimRequest::order`](super::ClaimRequest::order)).
     pub const fn order(&self) -> Option<&Order> {
         Order::possible(&self.order)
     }
@@ -55,9 +55,9 @@ pub enum Settlement {
     Renew {
         /// The lease of the claim.
         lease: Duration,
-        /// See [`ClaimRequest::skew_margin`].
+        /// See [`ClaimRequest::skew_margin`](super::ClaimRequest::skew_margin).
         skew_margin: Duration,
-        /// See [`ClaimRequest::retention`].
+        /// See [`ClaimRequest::retention`](super::ClaimRequest::retention).
         retention: Duration,
     },
 }
