@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::Error;
 
-/// How long [`EmbeddedDynamoDb::shutdown`] lets running requests finish.
+/// The time that [`EmbeddedDynamoDb::shutdown`] gives to running requests.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// A DynamoDB in this process, served over HTTP on 127.0.0.1, gone when dropped.

@@ -81,7 +81,7 @@ pub(crate) use tally::{KeyTally, Tallied, TalliedStore, Tally, handled};
 
 use crate::idempotency::{outcome::OutcomeKind, verdict::Verdict};
 
-/// How loudly an outcome is logged.
+/// The level at which an outcome is logged.
 pub(crate) const fn level(outcome: OutcomeKind) -> tracing::Level {
     match outcome {
         OutcomeKind::Executed | OutcomeKind::Replayed | OutcomeKind::ReplayedWithoutResult | OutcomeKind::Ignored => {

@@ -35,6 +35,7 @@ PHRASES = {
     r"go(?:es)? on|went on": "continue, resume",
     r"another one|others than": "a different …",
     r"as they came|as it (?:is|was) (?=[,.;)])": "unchanged",
+    r"(?<=/ )(?:how|what) [a-z]+": "a noun, or a verb such as Returns",
     r"says|tells|(?:is|are|was|were) told": "reports, returns, contains",
     r"what (?:is|are|was|were|it|they|a|an|the|has|have|follows|happens|happened|fails|failed|remains|another|each|no|nothing)": "a noun",
     r"where (?:there|no|they|it(?! was))": "if, when",

@@ -12,7 +12,7 @@ use crate::{
     invoke::{Invocation, Span},
 };
 
-/// How long a client waits after a 409, and how often it tries.
+/// The pause of a client after a 409, and the number of its attempts.
 const RETRY: (Duration, usize) = (Duration::from_millis(300), 15);
 
 /// A response of `charges`.

@@ -22,7 +22,7 @@ impl Function {
         }
     }
 
-    /// What takes effect, as in the ledger.
+    /// The name of its effect in the ledger.
     pub(crate) fn operation(self) -> &'static str {
         match self {
             Self::Orders => "order",
@@ -101,12 +101,12 @@ pub(crate) struct Simulation {
     pub(crate) outcome: Option<Trouble>,
     /// The last receive it happens on; absent means that it always happens.
     pub(crate) until_receive: Option<u32>,
-    /// How long the handler takes.
+    /// The duration of the handler.
     #[serde(rename = "delay_ms")]
     pub(crate) delay: Option<u64>,
 }
 
-/// How a handler fails.
+/// The failure of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Trouble {

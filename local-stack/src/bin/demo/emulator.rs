@@ -30,9 +30,9 @@ pub(crate) const PAYOUTS: &str = "payouts";
 pub(crate) const CHARGES: &str = "charges";
 /// Instances of each function: enough for every event to be handled twice at the same time.
 const CONCURRENCY: usize = 4;
-/// How long the emulator may take to listen.
+/// The timeout for the emulator's first response.
 const START: Duration = Duration::from_secs(30);
-/// How long any later response may take.
+/// The timeout for each later response.
 const FUNCTION_TIMEOUT: Duration = Duration::from_secs(20);
 /// The functions, as Cargo has built them beside this program.
 pub(crate) fn binaries() -> Result<PathBuf> {

@@ -48,7 +48,7 @@ pub(crate) struct Batch {
     pub(crate) messages: Vec<Message>,
 }
 
-/// How the names of those files begin that are events of sources of which the demo has no function.
+/// The prefixes of files with events of sources for which the demo has no function.
 const OTHER_SOURCES: [&str; 7] = ["dynamodb-", "eventbridge", "http-", "kafka-", "kinesis-", "mq-", "sns"];
 
 /// Everything the demo sends.

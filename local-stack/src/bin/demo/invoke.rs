@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::{net::TcpStream, time::timeout};
 
-/// How an invocation ended.
+/// The end of an invocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Invocation {
     /// The function returned this payload.

@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// How many of the last lines are kept for an error message.
+/// The number of last lines that are kept for an error message.
 const TAIL: usize = 40;
 
 /// A function's log of one delivery of one message.

@@ -10,10 +10,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// How long processes may take to stop by themselves before they are killed.
+/// The time that processes have to stop before they are killed.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How often a process is asked whether it has ended.
+/// The interval of checks whether a process has ended.
 const POLL: Duration = Duration::from_millis(10);
 
 /// A process in a separate group. Dropping it stops it and its descendants, including any that have

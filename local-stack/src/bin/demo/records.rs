@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 
 const STORE: &str = "STORE";
 
-/// Which store the functions use, by `STORE`.
+/// The store of the functions, by `STORE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     DynamoDb,
@@ -112,7 +112,7 @@ impl Records {
         }
     }
 
-    /// How many records the library has.
+    /// The number of the library's records.
     pub(crate) async fn count(&self) -> Result<i64> {
         Ok(match self {
             Self::DynamoDb { client, table } => {

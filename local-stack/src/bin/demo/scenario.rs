@@ -27,7 +27,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// The visibility timeout: longer than the lease and the library's margin for clocks (1 s), so
 /// that a message of a lapsed claim does not come back too early.
 const VISIBILITY: Duration = Duration::from_millis(3500);
-/// How long to wait for the first copy of a batch to claim something, before the second is sent.
+/// The maximum wait for the first claim of a batch's first copy, before the second copy is sent.
 const FIRST_CLAIM: Duration = Duration::from_millis(500);
 /// Without claims the second copy is sent this much later than the first.
 const HEAD_START: Duration = Duration::from_millis(20);

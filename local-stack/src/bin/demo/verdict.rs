@@ -97,16 +97,16 @@ fn failure(answer: &Answer) -> Option<String> {
     }
 }
 
-/// An effect with how often it had to happen and how often it did.
+/// An effect with its expected and actual counts.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Count {
     /// The effect.
     pub(crate) effect: Effect,
-    /// How often it had to happen.
+    /// The expected number of effects.
     pub(crate) expected: usize,
-    /// How often it happened with protection.
+    /// The number of effects with protection.
     pub(crate) protected: usize,
-    /// How often it happened without.
+    /// The number of effects without protection.
     pub(crate) unprotected: usize,
 }
 
