@@ -1,4 +1,4 @@
-//! The tests of the functions in `bin/`, in one program.
+//! The tests of the functions in `bin/`, in one program, but for those of `traces.rs`.
 
 #![cfg(test)]
 #![allow(dead_code, reason = "nothing runs their `main`")]
@@ -35,5 +35,3 @@ mod sns_in_sqs;
 mod sqs_poller;
 #[path = "bin/step-functions-task.rs"]
 mod step_functions_task;
-#[path = "bin/traces.rs"]
-mod traces;
