@@ -6,6 +6,7 @@ use crate::settings::StoreKind;
 pub const USAGE: &str = "\
 usage: chaos --store dynamodb|redis|postgres [OPTION ...]
   --operations N  the number of operations, each with a key (default 2000, on DynamoDB 300)
+  --open N        the most messages and clients at once (default 260, on DynamoDB 40)
   --control       switch the protection off, and fail unless effects are repeated
   --calm          inject no faults
   --seed S        the seed of faults and load (default: random); processes and time make each run different
@@ -18,6 +19,7 @@ usage: chaos --store dynamodb|redis|postgres [OPTION ...]
 pub struct Options {
     pub(crate) store: StoreKind,
     pub(crate) operations: u32,
+    pub(crate) most_open: u32,
     pub(crate) is_control: bool,
     pub(crate) is_calm: bool,
     pub(crate) seed: u64,
@@ -34,20 +36,21 @@ impl Options {
     /// The reason why they are not understood.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut store = None;
-        let (mut operations, mut is_control, mut is_calm, mut trace) = (None, false, false, false);
+        let (mut operations, mut most_open) = (None, None);
+        let (mut is_control, mut is_calm, mut trace) = (false, false, false);
         let (mut seed, mut json, mut commit) = (fastrand::u64(..1 << 32), None, None);
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
             let number =
                 |text: String| text.replace('_', "").parse::<u64>().map_err(|_| format!("{text}: not a number"));
+            let small = |number: u64| u32::try_from(number).map_err(|_| format!("{number}: too many"));
             match &*name {
                 "--store" => {
                     let name = value()?;
                     store = Some(StoreKind::named(&name).ok_or(format!("{name}: no such store"))?);
                 }
-                "--operations" => {
-                    operations = Some(u32::try_from(number(value()?)?).map_err(|_| "too many operations".to_owned())?);
-                }
+                "--operations" => operations = Some(small(number(value()?)?)?),
+                "--open" => most_open = Some(small(number(value()?)?)?),
                 "--control" => is_control = true,
                 "--calm" => is_calm = true,
                 "--seed" => seed = number(value()?)?,
@@ -59,6 +62,7 @@ impl Options {
         }
         let store = store.ok_or("--store is missing")?;
         let operations = operations.unwrap_or(store.pace().operations);
-        Ok(Self { store, operations, is_control, is_calm, seed, json, commit, trace })
+        let most_open = most_open.unwrap_or(store.pace().most_open);
+        Ok(Self { store, operations, most_open, is_control, is_calm, seed, json, commit, trace })
     }
 }

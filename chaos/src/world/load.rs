@@ -17,11 +17,10 @@ const OPERATIONS_OF_ENTITY: u64 = 6;
 /// Makes all operations.
 pub(super) async fn make(world: &Arc<World>) {
     let client = clients::client();
-    let most_open = world.options.store.pace().most_open;
     let mut entities: Vec<(u32, u64)> = (0..ENTITIES as u32).map(|entity| (entity, 0)).collect();
     let mut last_entity = ENTITIES as u32;
     for _ in 0..world.options.operations {
-        while world.lock().open >= most_open {
+        while world.lock().open >= world.options.most_open {
             sleep(Duration::from_millis(5)).await;
         }
         let draw = world.lock().random.u32(0..100);
