@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[arg(long, global = true, value_name = "ID")]
     pub(crate) tenant: Option<String>,
     /// The skew margin of the function, if it is not 1 s
-    #[arg(long, global = true, value_name = "TIME", value_parser = time::parse)]
+    #[arg(long, global = true, value_name = "TIME", value_parser = time::parse_precise)]
     pub(crate) margin: Option<Duration>,
     /// The file of settings, instead of lambda-once.toml
     #[arg(long, global = true, value_name = "FILE")]
@@ -331,7 +331,7 @@ mod tests {
         for accepted in [
             "lambda-once release aa",
             "lambda-once release aa bb --yes",
-            "lambda-once release --all",
+            "lambda-once release --all --margin 500ms",
             "lambda-once release --operation charge",
             "lambda-once release --operation charge --key 7",
             "lambda-once forget --all --state failed",

@@ -54,7 +54,7 @@ impl Settings {
     }
 
     fn merge(options: Options, file: File, variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        let margin = file.margin.as_deref().map(time::parse).transpose();
+        let margin = file.margin.as_deref().map(time::parse_precise).transpose();
         let margin = margin.map_err(|why| anyhow::anyhow!("`margin` in the file of settings: {why}"))?;
         let store = match options.store.or(file.store) {
             Some(address) => Ok(Spec::parse(&address)?),
@@ -175,13 +175,13 @@ mod tests {
             (settings.store().unwrap().to_string(), settings.scope().unwrap()),
             ("dynamodb://from-env".into(), "function")
         );
-        let file = "store = 'dynamodb://from-file'\nscope = 'orders'\nprefix = 'p'\nname = 'n'\nmargin = '2s'";
+        let file = "store = 'dynamodb://from-file'\nscope = 'orders'\nprefix = 'p'\nname = 'n'\nmargin = '1500ms'";
         let settings = merged(Options::default(), file, &variables).unwrap();
         assert_eq!(
             (settings.store().unwrap().to_string(), settings.scope().unwrap()),
             ("dynamodb://from-file".into(), "orders")
         );
-        assert_eq!(settings.margin, Duration::from_secs(2));
+        assert_eq!(settings.margin, Duration::from_millis(1_500));
         let options = Options { store: Some("redis://h".into()), scope: Some("mine".into()), ..Options::default() };
         let settings = merged(options, file, &variables).unwrap();
         assert_eq!((settings.store().unwrap().to_string(), settings.scope().unwrap()), ("redis://h".into(), "mine"));
