@@ -140,9 +140,10 @@ def main():
         return perform(subject, program, groups, mutants, Results(language), is_again="--again" in arguments)
 
 
-def likely(results, mutant, groups):
-    """Returns the tests that have detected other mutants of the file, as a first group, if there are any."""
-    detected = {test for key, test in results.known.items() if key.startswith(f"{mutant.file} | ")}
+def likely(results, key, groups):
+    """Returns the tests that have detected other mutants of the file or the purpose, as a first group, if there are any."""
+    place = f"{key.partition(' | ')[0]} | "
+    detected = {test for other, test in results.known.items() if other.startswith(place)}
     tests = [test for group in groups for test in group if test in detected]
     return [tests] if tests else []
 
@@ -157,7 +158,7 @@ def perform(subject, program, groups, mutants, results, is_again):
         is_known = results.known.get(key) in tests or key in results.known and explained
         if is_again or not is_known:
             with subject.applied(mutant):
-                results.add(key, detects(program, [*likely(results, mutant, groups), *groups]))
+                results.add(key, detects(program, [*likely(results, key, groups), *groups]))
         detected = results.known[key]
         survivors += not (detected or explained)
         verdict = f"detected by {detected}" if detected else f"survives: {explained}" if explained else "SURVIVES"
