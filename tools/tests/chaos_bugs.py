@@ -2,23 +2,30 @@
 
 WORD      only the bugs whose rule or store is a WORD, or whose text contains it
 
-Prints a table of the broken promise, and of the operations that had begun until then. Fails if a bug is not found within OPERATIONS. The
-sources are changed in a copy below target/chaos-bugs/, which is built into the same directory as the workspace.
+Prints a table of the broken promise, and of the operations that had begun until then. Fails if a bug is not found within OPERATIONS. Scripts
+and SQL are changed in a copy of the program, Rust in a copy of the sources below target/chaos-bugs/, which is built into the same directory
+as the workspace.
 """
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 
-from tools.lib.common import ROOT, exit_on_signals, run, say
+from tools.lib.common import ROOT, exit_on_signals, say
 from tools.tests import plants
+from tools.tests.mutants.program import Program
+from tools.tests.mutants.tokens import Mutant
 from tools.tests.planted.chaos import CHAOS
 
 OPERATIONS = 1000
 COPY = ROOT / "target" / "chaos-bugs"
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+PROGRAM = TARGET / "debug" / "chaos"
+TOOL = PROGRAM.with_name("lambda-once")
+BUILD = ["cargo", "build", "--quiet", "--workspace", "--all-features", "--bin", "chaos", "--bin", TOOL.name]
 FOUND = re.compile(r"^violated: ([^:]+):.*?^the first is found after (\d+) operations", re.MULTILINE | re.DOTALL)
 
 
@@ -32,20 +39,42 @@ def prepare():
     tools.symlink_to(ROOT / "tools")
 
 
-def find(plant):
-    """Returns the broken promise and the operations until then, or None."""
+def is_built(plant):
+    """Returns whether the bug is in Rust."""
+    return plant.file.endswith(".rs")
+
+
+@contextlib.contextmanager
+def changed(plant):
+    """Changes the text in a copy of the program, and returns its path."""
+    text = (ROOT / "src" / plant.file).read_text()
+    begin = text.index(plant.old)
+    mutant = Mutant(plant.file, 0, plant.bug, plant.old, plant.new, 1, begin, begin + len(plant.old))
+    program = Program(PROGRAM, "chaos")
+    if not program.has(text):
+        sys.exit(f"{PROGRAM} has another text of {plant.file}")
+    with program.with_text(text, mutant.apply(text)):
+        yield program.path
+
+
+@contextlib.contextmanager
+def built(plant):
+    """Changes and builds the copy of the sources, and returns the path of the program."""
     file = COPY / "src" / plant.file
     sound = file.read_text()
     file.write_text(sound.replace(plant.old, plant.new))
-    env = {**os.environ, "CARGO_TARGET_DIR": str(TARGET)}
     try:
-        build = ["cargo", "build", "--quiet", "--workspace", "--all-features", "--bin", "chaos"]
-        subprocess.run(build, cwd=COPY, env=env, check=True)
-        store = plant.tests.split()[1]
-        command = [TARGET / "debug" / "chaos", "--store", store, "--operations", str(OPERATIONS)]
-        ran = subprocess.run(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+        subprocess.run(BUILD, cwd=COPY, env={**os.environ, "CARGO_TARGET_DIR": str(TARGET)}, check=True)
+        yield PROGRAM
     finally:
         file.write_text(sound)
+
+
+def find(plant):
+    """Returns the broken promise and the operations until then, or None."""
+    with (built if is_built(plant) else changed)(plant) as program:
+        command = [program, "--store", plant.tests.split()[1], "--operations", str(OPERATIONS), "--tool", str(TOOL)]
+        ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     found = FOUND.search(ran.stdout)
     return found and found.groups()
 
@@ -57,7 +86,11 @@ def main():
     if not chosen:
         sys.exit(f"no bug matches {' '.join(words)}")
     exit_on_signals()
-    prepare()
+    subprocess.run(BUILD, cwd=ROOT, check=True)
+    # Bugs in Rust replace the program of the workspace.
+    chosen.sort(key=is_built)
+    if any(map(is_built, chosen)):
+        prepare()
     missed = 0
     print("| rule | bug | found by | operations |\n|---|---|---|---:|", flush=True)
     for plant in chosen:
@@ -65,8 +98,7 @@ def main():
         missed += not found
         promise, operations = found or ("**not found**", OPERATIONS)
         print(f"| {plant.rule} | {plant.bug} | {promise} | {operations} |", flush=True)
-    # The program of the workspace again.
-    run(["cargo", "build", "--quiet", "--workspace", "--all-features", "--bin", "chaos"], dict(os.environ))
+    subprocess.run(BUILD, cwd=ROOT, check=True)
     say(f"{len(chosen) - missed} of {len(chosen)} bugs are found")
     return int(missed > 0)
 
