@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-# For `make demo` and `make chaos`: the store, dynamodb, postgres or redis. `DETAILS=1` prints each delivery.
+# For `make demo` and `make chaos`: the store, dynamodb, postgres or redis, for `make chaos` redis-cluster, too. `DETAILS=1` prints each delivery.
 STORE ?= dynamodb
 DETAILS ?=
 # With BUILT=1 nothing is built, and the programs must exist from a build of the tests.
@@ -96,7 +96,7 @@ sim: require ## Simulates the whole engine with every fault, for 60 seconds (SIM
 	@$(TARGET)/$(if $(BUILT),debug,measure)/sim --commit "$$(git describe --always --dirty) of $$(git log -1 --format=%cs)" $(SIM_ARGS)
 
 chaos: require ## Kills workers and servers on a real store, loses requests, and counts effects (STORE, OPS, CHAOS_ARGS)
-	@[[ -n "$(BUILT)" ]] || cargo build --quiet --workspace --all-features --bin chaos
+	@[[ -n "$(BUILT)" ]] || cargo build --quiet --workspace --all-features --bin chaos --bin lambda-once
 	@$(TARGET)/debug/chaos --store $(STORE) $(if $(OPS),--operations $(OPS)) --commit "$$(git describe --always --dirty) of $$(git log -1 --format=%cs)" $(CHAOS_ARGS)
 
 plants: require ## Runs the mutation tests: bugs against each rule, with the plan or the test that detects each (PLANTS)

@@ -184,6 +184,16 @@ pub enum Fact {
         /// The key.
         key: KeyId,
     },
+    /// An operator, who found no effect, is about to let the key run once more.
+    Released {
+        /// The key.
+        key: KeyId,
+    },
+    /// An operator, who found an effect, has recorded that the key is done.
+    Settled {
+        /// The key.
+        key: KeyId,
+    },
     /// A request of this worker to the store, or its response, was lost, late, slow or replaced.
     Struck {
         /// The worker.
@@ -275,7 +285,10 @@ impl History {
             }
         }
         let is_of_key = |fact: Fact| match fact {
-            Fact::Sent { key: of, .. } | Fact::Probed { key: of } => of == key,
+            Fact::Sent { key: of, .. }
+            | Fact::Probed { key: of }
+            | Fact::Released { key: of }
+            | Fact::Settled { key: of } => of == key,
             Fact::Acknowledged { message, .. } | Fact::DeadLettered { message } | Fact::Delivered { message, .. } => {
                 messages.contains(&message)
             }

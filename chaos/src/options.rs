@@ -4,9 +4,10 @@ use crate::settings::StoreKind;
 
 /// The description of the options.
 pub const USAGE: &str = "\
-usage: chaos --store dynamodb|redis|postgres [OPTION ...]
+usage: chaos --store dynamodb|redis|redis-cluster|postgres [OPTION ...]
   --operations N  the number of operations, each with a key (default 2000, on DynamoDB 300)
   --open N        the most messages and clients at once (default 260, on DynamoDB 40)
+  --tool PATH     the operator's tool (default: lambda-once beside this program)
   --control       switch the protection off, and fail unless effects are repeated
   --calm          inject no faults
   --seed S        the seed of faults and load (default: random); processes and time make each run different
@@ -20,6 +21,7 @@ pub struct Options {
     pub(crate) store: StoreKind,
     pub(crate) operations: u32,
     pub(crate) most_open: u32,
+    pub(crate) tool: Option<String>,
     pub(crate) is_control: bool,
     pub(crate) is_calm: bool,
     pub(crate) seed: u64,
@@ -36,7 +38,7 @@ impl Options {
     /// The reason why they are not understood.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut store = None;
-        let (mut operations, mut most_open) = (None, None);
+        let (mut operations, mut most_open, mut tool) = (None, None, None);
         let (mut is_control, mut is_calm, mut trace) = (false, false, false);
         let (mut seed, mut json, mut commit) = (fastrand::u64(..1 << 32), None, None);
         while let Some(name) = arguments.next() {
@@ -51,6 +53,7 @@ impl Options {
                 }
                 "--operations" => operations = Some(small(number(value()?)?)?),
                 "--open" => most_open = Some(small(number(value()?)?)?),
+                "--tool" => tool = Some(value()?),
                 "--control" => is_control = true,
                 "--calm" => is_calm = true,
                 "--seed" => seed = number(value()?)?,
@@ -63,6 +66,6 @@ impl Options {
         let store = store.ok_or("--store is missing")?;
         let operations = operations.unwrap_or(store.pace().operations);
         let most_open = most_open.unwrap_or(store.pace().most_open);
-        Ok(Self { store, operations, most_open, is_control, is_calm, seed, json, commit, trace })
+        Ok(Self { store, operations, most_open, tool, is_control, is_calm, seed, json, commit, trace })
     }
 }

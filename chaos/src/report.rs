@@ -18,7 +18,7 @@ use crate::{
 
 macro_rules! faults {
     ($($fault:ident: $name:literal,)*) => {
-        /// A kind of fault.
+        /// A kind of fault, or of an operator's action.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Fault {
             $($fault,)*
@@ -37,6 +37,10 @@ faults! {
     ServerKilled: "servers killed and restarted",
     LoginsRefused: "log-ins refused for a while",
     MemoryFull: "servers out of memory for a while",
+    FailedOver: "failovers",
+    SlotsMoved: "moves of slots between nodes",
+    ReleasedByTool: "operations released by an operator",
+    SettledByTool: "operations settled by an operator",
     RequestLost: "requests lost",
     RequestSilent: "requests lost in silence",
     ResponseLost: "responses lost",

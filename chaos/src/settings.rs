@@ -46,6 +46,7 @@ pub(crate) struct Pace {
 pub(crate) enum StoreKind {
     DynamoDb,
     Redis,
+    RedisCluster,
     Postgres,
 }
 
@@ -58,6 +59,10 @@ impl StoreKind {
             Self::Redis | Self::Postgres => {
                 Pace { operations: 2_000, most_open: 260, kills: (100, 600), restarts: (4_000, 8_000) }
             }
+            // A node takes two seconds to serve its slots again.
+            Self::RedisCluster => {
+                Pace { operations: 2_000, most_open: 260, kills: (100, 600), restarts: (2_000, 5_000) }
+            }
         }
     }
 
@@ -65,11 +70,12 @@ impl StoreKind {
         match self {
             Self::DynamoDb => "dynamodb",
             Self::Redis => "redis",
+            Self::RedisCluster => "redis-cluster",
             Self::Postgres => "postgres",
         }
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
-        [Self::DynamoDb, Self::Redis, Self::Postgres].into_iter().find(|kind| kind.name() == name)
+        [Self::DynamoDb, Self::Redis, Self::RedisCluster, Self::Postgres].into_iter().find(|kind| kind.name() == name)
     }
 }

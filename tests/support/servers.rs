@@ -66,6 +66,16 @@ impl Server {
         self.perform("resume");
     }
 
+    /// Does the same as [`kill`](Self::kill) for one node of a cluster.
+    pub fn kill_node(&mut self, node: usize) {
+        self.perform(&format!("kill {node}"));
+    }
+
+    /// Does the same as [`restart`](Self::restart) for one node of a cluster, and waits until it serves its slots.
+    pub fn restart_node(&mut self, node: usize) {
+        self.perform(&format!("start {node}"));
+    }
+
     /// Does the same as [`freeze`](Self::freeze) for one node of a cluster.
     pub fn freeze_node(&mut self, node: usize) {
         self.perform(&format!("freeze {node}"));

@@ -11,14 +11,15 @@ from tools.lib.common import ROOT
 
 PAGE = ROOT / "docs" / "internals" / "chaos.md"
 RESULTS = ROOT / "chaos" / "results"
-STORES = ("dynamodb", "redis", "postgres")
+STORES = ("dynamodb", "redis", "redis-cluster", "postgres")
 BETWEEN = re.compile(r"(?<=<!-- counters -->\n).*(?=<!-- end of counters -->)", re.DOTALL)
 
 COUNTERS = (
     "operations", "messages", "deliveries", "invocations", "HTTP requests", "runs of handlers", "runs that took over", "effects",
     "effects repeated, under Rerun after a loss", "rows committed in transactions", "probes", "messages replayed or superseded",
     "responses replayed", "messages dead-lettered, refused", "HTTP keys refused", "workers killed", "workers frozen",
-    "servers killed and restarted", "log-ins refused for a while", "servers out of memory for a while", "requests lost", "requests lost in silence", "responses lost", "responses lost in silence",
+    "servers killed and restarted", "log-ins refused for a while", "servers out of memory for a while", "failovers",
+    "moves of slots between nodes", "operations released by an operator", "operations settled by an operator", "requests lost", "requests lost in silence", "responses lost", "responses lost in silence",
     "requests late, after their sender had given up", "requests that arrived twice", "requests slow", "requests throttled",
     "requests applied and reported as failed", "stalls of the machine", "seconds", "messages lost", "keys stuck",
     "violations of the promise",
@@ -44,7 +45,7 @@ def table():
     rows += [[name, *(f"{total.get(name, 0):,}" for total in totals)] for name in COUNTERS]
     rows += [[f"time to recover, {words}", *(f"{within(total[RECOVERIES], share):.1f} s" for total in totals)] for words, share in SHARES.items()]
     lines = [f"| {' | '.join(row)} |\n" for row in rows]
-    return "\n" + lines[0] + "|---|---:|---:|---:|\n" + "".join(lines[1:]) + "\n"
+    return "\n" + lines[0] + f"|---|{'---:|' * len(STORES)}\n" + "".join(lines[1:]) + "\n"
 
 
 def main():

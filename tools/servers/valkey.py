@@ -59,12 +59,21 @@ class Valkey(Server):
             return False
 
 
-class ValkeyCluster:
-    """Three primaries without replicas."""
+def asked(port, command):
+    """Returns the text of the response to a command."""
+    with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+        connection.sendall(f"{command}\r\n".encode())
+        answer = connection.makefile("rb")
+        return answer.read(int(answer.readline()[1:])).decode()
 
-    def __init__(self, binary=None):
-        settings = {"cluster-enabled": "yes", "cluster-node-timeout": 2000}
-        self.nodes = [Valkey(binary, **settings) for _ in range(3)]
+
+class ValkeyCluster:
+    """Three primaries, each with as many replicas. The nodes after the primaries are their replicas, in the same order."""
+
+    def __init__(self, binary=None, replicas=0, **settings):
+        settings = {"cluster-enabled": "yes", "cluster-node-timeout": 2000, **settings}
+        self.primaries = 3
+        self.nodes = [Valkey(binary, **settings) for _ in range(self.primaries * (1 + int(replicas)))]
 
     fetch = Valkey.fetch
 
@@ -72,14 +81,20 @@ class ValkeyCluster:
         with ExitStack() as stack:
             for node in self.nodes:
                 stack.enter_context(node)
-            share = SLOTS // len(self.nodes)
+            share = SLOTS // self.primaries
             for place, node in enumerate(self.nodes):
-                last = SLOTS - 1 if place == len(self.nodes) - 1 else (place + 1) * share - 1
-                inline(node.port, f"CLUSTER ADDSLOTSRANGE {place * share} {last}")
+                if place < self.primaries:
+                    last = SLOTS - 1 if place == self.primaries - 1 else (place + 1) * share - 1
+                    inline(node.port, f"CLUSTER ADDSLOTSRANGE {place * share} {last}")
                 first = self.nodes[0]
                 inline(node.port, f"CLUSTER MEET 127.0.0.1 {first.port} {first.settings['cluster-port']}")
             if not wait_until(self.is_up, 30):
                 sys.exit("the nodes did not form a cluster")
+            for place, node in enumerate(self.nodes[self.primaries :]):
+                primary = self.nodes[place % self.primaries]
+                inline(node.port, f"CLUSTER REPLICATE {asked(primary.port, 'CLUSTER MYID')}")
+            if not wait_until(self.is_replicated, 30):
+                sys.exit("the replicas did not reach their primaries")
             self._stack = stack.pop_all()
         return self
 
@@ -89,6 +104,13 @@ class ValkeyCluster:
     @property
     def url(self):
         return ",".join(node.url for node in self.nodes)
+
+    def kill(self, node):
+        self.nodes[node].kill()
+
+    def start(self, node):
+        """Returns whether the node has restarted and serves its slots, which takes at least two seconds."""
+        return self.nodes[node].start() and wait_until(lambda: self.sees_all(self.nodes[node].port), 30)
 
     def freeze(self, node):
         self.nodes[node].freeze()
@@ -100,8 +122,8 @@ class ValkeyCluster:
         return all(self.sees_all(node.port) for node in self.nodes)
 
     def sees_all(self, port):
-        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
-            connection.sendall(b"CLUSTER INFO\r\n")
-            answer = connection.makefile("rb")
-            text = answer.read(int(answer.readline()[1:])).decode()
+        text = asked(port, "CLUSTER INFO")
         return "cluster_state:ok" in text and f"cluster_known_nodes:{len(self.nodes)}" in text
+
+    def is_replicated(self):
+        return all("master_link_status:up" in asked(node.port, "INFO replication") for node in self.nodes[self.primaries :])

@@ -49,6 +49,7 @@ PARTS = {
     "sim-bugs": (["make", "sim", "SIM_ARGS=--bugs --histories 12000"], "the simulation finds each planted bug"),
     "chaos-dynamodb": (chaos("dynamodb"), "35,000 operations on DynamoDB Local, with workers, network and server that fail"),
     "chaos-redis": (chaos("redis"), "the same on Valkey"),
+    "chaos-redis-cluster": (chaos("redis-cluster"), "the same on a cluster, with failovers and slots that move"),
     "chaos-postgres": (chaos("postgres"), "the same on PostgreSQL"),
     "bugs-1": (plants("1/4"), "mutation tests, first quarter"),
     "bugs-2": (plants("2/4"), "second quarter"),

@@ -89,8 +89,10 @@ pub struct Index {
     pub(super) runs_of: HashMap<KeyId, Vec<RunId>>,
     pub(super) calls_of: HashMap<KeyId, Vec<CallId>>,
     pub(super) messages_of: HashMap<KeyId, Vec<MessageId>>,
-    /// By key: the first time at which a response showed its recorded outcome.
+    /// By key: the first time at which a response, or an operator, showed that its outcome is recorded.
     pub(super) shown: HashMap<KeyId, Moment>,
+    /// By key: the times at which an operator released it.
+    released: HashMap<KeyId, Vec<Moment>>,
     pub(super) end: Ms,
     /// By key: whether its effect is a row in a transaction.
     transactions: Vec<bool>,
@@ -129,6 +131,7 @@ impl Index {
             calls_of: HashMap::new(),
             messages_of: HashMap::new(),
             shown: HashMap::new(),
+            released: HashMap::new(),
             end: history.events.last().map_or(0, |event| event.at),
             transactions: history.keys.iter().map(|key| key.is_transaction).collect(),
         };
@@ -205,6 +208,8 @@ impl Index {
             }
             Fact::Row { run } => self.runs[run as usize].rows += 1,
             Fact::Ended { run, end } => self.runs[run as usize].ended = Some((end, now)),
+            Fact::Released { key } => self.released.entry(key).or_default().push(now),
+            Fact::Settled { key } => _ = self.shown.entry(key).or_insert(now),
             Fact::Struck { worker, is_silent } => {
                 let troubles = self.troubles.entry(worker).or_default();
                 if is_silent { troubles.silences.push(now.at) } else { troubles.strikes.push(now.at) }
@@ -268,6 +273,11 @@ impl Index {
                     || any(&troubles.silences, from.saturating_sub(SILENCE))
                     || troubles.frozen.iter().any(|(begin, end)| is_within(*begin, *end))
             })
+    }
+
+    /// Returns whether an operator released the key between these moments.
+    pub(super) fn was_released(&self, key: KeyId, from: Moment, until: Moment) -> bool {
+        self.released.get(&key).into_iter().flatten().any(|at| (from..until).contains(at))
     }
 
     /// Returns the time at which the worker was killed, if that was in this time.

@@ -60,11 +60,12 @@ fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run, found: &m
     if is_certain && !run.took_over {
         violate("a run after a loss is told so", format!("run {first} was lost, and run {second} not told"));
     }
-    if is_certain && of.policy == Policy::Refuse {
+    if is_certain && of.policy == Policy::Refuse && !index.was_released(key, earlier.began, run.began) {
         violate("nothing runs after a loss under Refuse", format!("run {first} was lost, and run {second} began"));
     }
-    let has_effect = earlier.effect.is_some_and(|effect| effect < run.began);
-    if has_effect && run.effect.is_some() && of.policy != Policy::Rerun {
+    // A run that takes effect after an operator saw none, and released the key, is the operator's error.
+    let is_in_time = |effect| effect < run.began && !index.was_released(key, earlier.began, effect);
+    if earlier.effect.is_some_and(is_in_time) && run.effect.is_some() && of.policy != Policy::Rerun {
         violate("at most one effect", format!("{:?}: runs {first} and {second} took effect", of.policy));
     }
 }

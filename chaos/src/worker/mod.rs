@@ -11,7 +11,10 @@ use std::{
 use lambda_once::{
     AfterUnknown, BoxError, DynamoDbStore, Idempotency, PostgresStore, RedisStore, Store,
     clock::{Clock, SystemClock, Timestamp},
-    store::postgres::tokio_postgres::{self, NoTls},
+    store::{
+        postgres::tokio_postgres::{self, NoTls},
+        redis,
+    },
 };
 
 use crate::settings::{LEASE, LONGEST_REQUEST, MARGIN, RESERVE, StoreKind};
@@ -33,6 +36,10 @@ pub(crate) const LEDGER: &str = "CHAOS_LEDGER";
 pub(crate) const STORE: &str = "CHAOS_STORE";
 /// The offset of its clock, in milliseconds.
 pub(crate) const OFFSET: &str = "CHAOS_CLOCK_OFFSET";
+/// The scope of all keys.
+pub(crate) const SCOPE: &str = "chaos";
+/// The URLs of the nodes of a cluster, with commas between them.
+pub(crate) const CLUSTER: &str = "CHAOS_CLUSTER";
 /// The table in PostgreSQL of the rows that transactions commit.
 pub(crate) const ROWS: &str = "chaos_rows";
 
@@ -87,6 +94,7 @@ impl Context {
             // The caller's clock decides leases.
             StoreKind::DynamoDb => Arc::new(DynamoDbStore::from_env().await?.with_clock(self.clock)),
             StoreKind::Redis => Arc::new(RedisStore::from_env()?),
+            StoreKind::RedisCluster => Arc::new(redis::Config::cluster(env::var(CLUSTER)?.split(',')).build()?),
             StoreKind::Postgres => Arc::new(PostgresStore::from_env()?),
         };
         self.engine_on(store, policy)
@@ -96,7 +104,7 @@ impl Context {
     fn engine_on(&self, store: impl Store, policy: AfterUnknown) -> Result<Idempotency, BoxError> {
         let builder = Idempotency::builder(store)
             .clock(self.clock)
-            .scope("chaos")
+            .scope(SCOPE)
             .lease(LEASE)
             .heartbeat(LONGEST_REQUEST)
             .reserve(RESERVE)
@@ -138,7 +146,7 @@ async fn prepare() -> Result<(), BoxError> {
                 }
             }
         }
-        StoreKind::Redis => {}
+        StoreKind::Redis | StoreKind::RedisCluster => {}
         StoreKind::Postgres => {
             PostgresStore::from_env()?.migrate().await?;
             let (client, connection) = tokio_postgres::connect(&env::var("POSTGRES_URL")?, NoTls).await?;

@@ -21,9 +21,11 @@ use crate::{
 };
 
 mod clients;
+mod cluster;
 mod ledger;
 mod load;
 mod network;
+mod operator;
 mod queue;
 mod runtime_api;
 mod server;
@@ -142,6 +144,7 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 
 async fn perform(options: Options) -> Result<ExitCode> {
     let store = options.store;
+    let tool = operator::tool(options.tool.as_deref())?;
     let server = server::start(store);
     let url = server.url().to_owned();
     server::prepare(store, &url)?;
@@ -149,7 +152,7 @@ async fn perform(options: Options) -> Result<ExitCode> {
     let protocol = server::protocol(store);
     let mut slots = Vec::new();
     for kind in slots::KINDS {
-        slots.push(slots::Slot::new(kind, protocol, wire::host_and_port(&url)).await?);
+        slots.push(slots::Slot::new(kind, protocol, server::host_and_port(&url)).await?);
     }
     let world = Arc::new(World::new(options, slots));
     let ledger = ledger::serve(&world).await?;
@@ -162,6 +165,10 @@ async fn perform(options: Options) -> Result<ExitCode> {
     tokio::spawn(watch(Arc::clone(&world)));
     tokio::spawn(slots::kill_at_times(Arc::clone(&world)));
     tokio::spawn(slots::freeze_at_times(Arc::clone(&world)));
+    // Without the protection there are no records.
+    if !world.options.is_control {
+        tokio::spawn(operator::decide_at_times(Arc::clone(&world), tool, url.clone()));
+    }
     let restarts = tokio::task::spawn_blocking({
         let world = Arc::clone(&world);
         move || server::disturb_at_times(&world, server)

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::World;
+use super::{World, operator};
 use crate::{
     history::{Fact, InvocationId, KeyId, MessageId, Ms, Policy, WorkerId},
     report::Fault,
@@ -62,10 +62,13 @@ pub(super) struct Queue {
     /// By queue: the time at which each message is visible.
     waiting: HashMap<Source, BTreeSet<(Ms, MessageId)>>,
     invocations: HashMap<InvocationId, Invocation>,
+    /// The keys of dead-lettered messages about which an operator decides.
+    dead_letters: Vec<KeyId>,
     number: InvocationId,
 }
 
 struct Message {
+    key: KeyId,
     source: Source,
     body: String,
     receives: u32,
@@ -91,13 +94,18 @@ impl World {
         let mut queue = self.queue();
         let message = MessageId::try_from(queue.messages.len()).unwrap_or(MessageId::MAX);
         let visible_at = self.now();
-        queue.messages.push(Message { source, body, receives: 0, visible_at, is_gone: false });
+        queue.messages.push(Message { key, source, body, receives: 0, visible_at, is_gone: false });
         queue.waiting.entry(source).or_default().insert((visible_at, message));
         let mut state = self.lock();
         state.open += 1;
         self.record_in(&mut state, Fact::Sent { message, key });
         drop((state, queue));
         self.sent.notify_waiters();
+    }
+
+    /// Takes the key of a message about which the operator decides.
+    pub(super) fn next_dead_letter(&self) -> Option<KeyId> {
+        self.queue().dead_letters.pop()
     }
 
     /// Receives a batch of one of these queues for a worker: the request id of the invocation, its deadline, and the event.
@@ -170,7 +178,7 @@ impl World {
 impl Queue {
     /// Takes visible messages, or one that another worker has, and dead-letters those that were received too often.
     fn take(&mut self, world: &World, source: Source, now: Ms, is_doubled: bool) -> Vec<MessageId> {
-        let Self { messages, waiting, .. } = self;
+        let Self { messages, waiting, dead_letters, .. } = self;
         let waiting = waiting.entry(source).or_default();
         let mut received = Vec::new();
         let visible: Vec<_> = waiting.range(..=(now, MessageId::MAX)).take(BATCH).copied().collect();
@@ -184,8 +192,13 @@ impl Queue {
                 state.faults.add(Fault::DeliveredTwice);
             } else if message.receives >= most {
                 message.is_gone = true;
-                state.open -= 1;
                 world.record_in(&mut state, Fact::DeadLettered { message: id });
+                let is_poison = state.history.keys[message.key as usize].is_poison;
+                if source == Source::Refuse && !is_poison && operator::decides(world, &mut state) {
+                    dead_letters.push(message.key);
+                } else {
+                    state.open -= 1;
+                }
                 continue;
             }
             message.receives += 1;

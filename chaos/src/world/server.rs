@@ -15,7 +15,8 @@ use tokio::runtime::Handle;
 
 use super::{
     Result, World,
-    wire::{Protocol, host_and_port},
+    cluster::{self, Change},
+    wire::{self, Protocol},
 };
 use crate::{
     history::{Fact, RunId},
@@ -30,22 +31,36 @@ mod servers;
 
 pub(super) use servers::Server;
 
-/// The longest time that a server takes to respond to its administrator.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Returns host and port of a server, or of the first node of a cluster.
+pub(super) fn host_and_port(url: &str) -> &str {
+    wire::host_and_port(url.split(',').next().unwrap_or(url))
+}
 
 pub(super) const fn protocol(store: StoreKind) -> Protocol {
     match store {
         StoreKind::DynamoDb => Protocol::DynamoDb,
-        StoreKind::Redis => Protocol::Resp,
+        StoreKind::Redis | StoreKind::RedisCluster => Protocol::Resp,
         StoreKind::Postgres => Protocol::Postgres,
     }
 }
+
+/// The table and the Region on DynamoDB.
+pub(super) const TABLE: &str = "chaos";
+pub(super) const REGION: &str = "us-east-1";
+
+/// Settings of Valkey that keep acknowledged writes.
+const DURABLE: [&str; 2] = ["appendonly=yes", "appendfsync=always"];
 
 /// Starts a server that keeps acknowledged writes when it is killed.
 pub(super) fn start(store: StoreKind) -> Server {
     match store {
         StoreKind::DynamoDb => Server::start("dynamodb", &["dbPath=."]),
-        StoreKind::Redis => Server::start("valkey", &["appendonly=yes", "appendfsync=always"]),
+        StoreKind::Redis => Server::start("valkey", &DURABLE),
+        // Only an operator promotes a replica, which has all writes then.
+        StoreKind::RedisCluster => Server::start(
+            "valkey-cluster",
+            &[&DURABLE[..], &["replicas=1", "cluster-replica-no-failover=yes", "repl-diskless-sync-delay=0"]].concat(),
+        ),
         StoreKind::Postgres => Server::start("postgres", &["full_page_writes=on"]),
     }
 }
@@ -56,13 +71,14 @@ pub(super) fn variables(store: StoreKind, url: &str) -> Vec<(&'static str, Strin
     let mut variables = vec![(worker::STORE, own(store.name()))];
     match store {
         StoreKind::Redis => variables.push(("REDIS_URL", own(url))),
+        StoreKind::RedisCluster => variables.push((worker::CLUSTER, own(url))),
         StoreKind::Postgres => variables.push(("POSTGRES_URL", own(url))),
         StoreKind::DynamoDb => variables.extend([
             ("AWS_ENDPOINT_URL_DYNAMODB", own(url)),
-            ("AWS_REGION", own("us-east-1")),
+            ("AWS_REGION", own(REGION)),
             ("AWS_ACCESS_KEY_ID", own("test")),
             ("AWS_SECRET_ACCESS_KEY", own("test")),
-            ("IDEMPOTENCY_TABLE", own("chaos")),
+            ("IDEMPOTENCY_TABLE", own(TABLE)),
         ]),
     }
     variables
@@ -101,11 +117,28 @@ pub(super) fn disturb_at_times(world: &World, mut server: Server) {
             refused.expect("a server that runs can be told to refuse requests");
             continue;
         }
+        if world.options.store == StoreKind::RedisCluster && world.chance(600) {
+            let change = Change::draw(world);
+            world.record(Fact::ServerRefuses);
+            let changed = change.perform(world, server.url());
+            world.lock().faults.add(change.fault());
+            world.record(Fact::ServerAccepts);
+            changed.expect("a cluster whose nodes run can be changed");
+            continue;
+        }
+        let node = (world.options.store == StoreKind::RedisCluster)
+            .then(|| world.lock().random.usize(0..server.url().split(',').count()));
         world.record(Fact::ServerKilled);
-        server.kill();
+        match node {
+            Some(node) => server.kill_node(node),
+            None => server.kill(),
+        }
         world.lock().faults.add(Fault::ServerKilled);
         wait(world.pause(0, 500));
-        server.restart();
+        match node {
+            Some(node) => server.restart_node(node),
+            None => server.restart(),
+        }
         world.record(Fact::ServerStarted);
     }
 }
@@ -131,16 +164,14 @@ fn draw(world: &World) -> Option<Refusal> {
 
 /// The connection of an administrator, which outlives a refusal.
 enum Control {
-    Redis(TcpStream),
+    Redis(redis::Connection),
     Postgres(tokio_postgres::Client),
 }
 
 impl Control {
     fn open(url: &str) -> Result<Self> {
         if url.starts_with("redis") {
-            let server = TcpStream::connect(host_and_port(url))?;
-            server.set_read_timeout(Some(PATIENCE))?;
-            return Ok(Self::Redis(server));
+            return Ok(Self::Redis(cluster::connect(url)?));
         }
         Handle::current().block_on(async {
             let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
@@ -151,17 +182,7 @@ impl Control {
 
     fn send(&mut self, command: &str) -> Result<()> {
         match self {
-            Self::Redis(server) => {
-                server.write_all(command.as_bytes())?;
-                server.write_all(b"\r\n")?;
-                let mut reply = [0; 1];
-                server.read_exact(&mut reply)?;
-                let is_accepted = reply != *b"-";
-                while reply != *b"\n" {
-                    server.read_exact(&mut reply)?;
-                }
-                if is_accepted { Ok(()) } else { Err(format!("{command}: the server refuses it").into()) }
-            }
+            Self::Redis(server) => cluster::send(server, command),
             Self::Postgres(client) => Ok(Handle::current().block_on(client.batch_execute(command))?),
         }
     }
@@ -214,9 +235,8 @@ pub(super) async fn rows(url: &str) -> Result<Vec<RunId>> {
 /// Returns the server's name and version, by its own account.
 pub(super) fn version(store: StoreKind, url: &str) -> String {
     let version = match store {
-        StoreKind::Redis => {
-            ask(url, b"INFO server\r\n", "valkey_version:", '\r').map(|version| format!("Valkey {version}"))
-        }
+        StoreKind::Redis => valkey(url).map(|version| format!("Valkey {version}")),
+        StoreKind::RedisCluster => valkey(url).map(|version| format!("Valkey {version}, a cluster")),
         StoreKind::Postgres => {
             let body = b"user\0once\0database\0postgres\0\0";
             let length = u32::try_from(body.len() + 8).unwrap_or_default();
@@ -231,6 +251,10 @@ pub(super) fn version(store: StoreKind, url: &str) -> String {
         }),
     };
     version.unwrap_or_else(|| store.name().to_owned())
+}
+
+fn valkey(url: &str) -> Option<String> {
+    ask(url, b"INFO server\r\n", "valkey_version:", '\r')
 }
 
 /// Sends a message, and returns the text between two marks of the response.

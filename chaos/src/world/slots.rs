@@ -86,7 +86,10 @@ impl Slot {
 
     /// Sets the environment of its processes.
     pub(super) fn prepare(&self, store: StoreKind, ledger: &str, url: &str, is_control: bool) {
-        let mut variables = server::variables(store, &self.proxy.in_place_of(url));
+        // The nodes of a cluster tell its clients their own addresses, so that a proxy would be passed by.
+        let is_behind_proxy = store != StoreKind::RedisCluster;
+        let url = if is_behind_proxy { self.proxy.in_place_of(url) } else { url.to_owned() };
+        let mut variables = server::variables(store, &url);
         variables.push((worker::LEDGER, ledger.to_owned()));
         if is_control {
             variables.push(("LAMBDA_ONCE_DISABLED", "1".to_owned()));

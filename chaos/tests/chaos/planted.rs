@@ -106,6 +106,38 @@ fn an_effect_may_be_repeated_after_a_kill_under_rerun_alone() {
     again(Policy::Probe).breaks("at most one effect");
 }
 
+/// A worker is killed before it takes effect.
+fn lost_before() -> Story {
+    Story::queue(Policy::Refuse).invoked(0, 0).began(10, 0, 0, false).at(30, Fact::Killed { worker: 0 })
+}
+
+#[test]
+fn a_release_by_an_operator_allows_one_run_more() {
+    let released = || lost_before().at(4_000, Fact::Released { key: 0 });
+    released().invoked(4_100, 1).ran(4_110, 1, 1, true).acknowledged(4_150, 1).keeps();
+    let again = |story: Story| story.invoked(8_100, 2).ran(8_110, 2, 2, true).acknowledged(8_150, 2);
+    let lost_again = || released().invoked(4_100, 1).began(4_110, 1, 1, true).at(4_130, Fact::Killed { worker: 1 });
+    again(lost_again()).breaks("nothing runs after a loss under Refuse");
+    again(lost_again().at(8_000, Fact::Released { key: 0 })).keeps();
+    released().invoked(4_100, 1).ran(4_110, 1, 1, false).breaks("a run after a loss is told so");
+}
+
+#[test]
+fn a_release_after_an_effect_breaks_the_promise_unless_the_effect_came_later() {
+    let again = |story: Story| story.invoked(4_100, 1).ran(4_110, 1, 1, true).acknowledged(4_150, 1);
+    let released = Fact::Released { key: 0 };
+    again(lost(Policy::Refuse).at(4_000, released)).breaks("at most one effect");
+    let frozen = Story::queue(Policy::Refuse).invoked(0, 0).began(10, 0, 0, false).at(20, Fact::Frozen { worker: 0 });
+    let thawed = frozen.at(4_000, released).at(4_040, Fact::Thawed { worker: 0 }).effect(4_050, 0);
+    again(thawed).keeps();
+}
+
+#[test]
+fn nothing_runs_after_an_operator_has_settled_the_key() {
+    let settled = lost(Policy::Refuse).at(4_000, Fact::Settled { key: 0 }).invoked(4_100, 1);
+    settled.ran(4_110, 1, 1, true).acknowledged(4_150, 1).breaks("a decided key does not run");
+}
+
 #[test]
 fn nothing_is_repeated_without_a_loss() {
     Story::queue(Policy::Rerun)
