@@ -18,7 +18,7 @@ use crate::{
 
 macro_rules! faults {
     ($($fault:ident: $name:literal,)*) => {
-        /// A kind of fault, or of an operator's action.
+        /// A kind of fault, or of an action of operators.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Fault {
             $($fault,)*
@@ -41,6 +41,7 @@ faults! {
     SlotsMoved: "moves of slots between nodes",
     ReleasedByTool: "operations released by an operator",
     SettledByTool: "operations settled by an operator",
+    Purged: "purges of expired rows",
     RequestLost: "requests lost",
     RequestSilent: "requests lost in silence",
     ResponseLost: "responses lost",

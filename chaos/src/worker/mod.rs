@@ -45,6 +45,8 @@ pub(crate) const ROWS: &str = "chaos_rows";
 
 /// The longest time that a server takes to create a table after its start, on a busy machine.
 const SLOWEST_START: Duration = Duration::from_secs(60);
+/// The expired rows on PostgreSQL that are purged meanwhile.
+const EXPIRED: u32 = 200_000;
 /// The most operations with which DynamoDB Local is warmed up.
 const WARMING: u32 = 150;
 
@@ -152,7 +154,11 @@ async fn prepare() -> Result<(), BoxError> {
             let (client, connection) = tokio_postgres::connect(&env::var("POSTGRES_URL")?, NoTls).await?;
             tokio::spawn(connection);
             client
-                .batch_execute(&format!("CREATE TABLE {ROWS} (id bigserial PRIMARY KEY, run bigint NOT NULL)"))
+                .batch_execute(&format!(
+                    "CREATE TABLE {ROWS} (id bigserial PRIMARY KEY, run bigint NOT NULL);
+                     INSERT INTO once_records (scope, key_hash, status, attempt, expiration, v)
+                     SELECT 'expired', sha256(i::text::bytea), 1, 1, 1, 1 FROM generate_series(1, {EXPIRED}) i"
+                ))
                 .await?;
         }
     }

@@ -26,6 +26,7 @@ mod ledger;
 mod load;
 mod network;
 mod operator;
+mod purge;
 mod queue;
 mod runtime_api;
 mod server;
@@ -168,6 +169,9 @@ async fn perform(options: Options) -> Result<ExitCode> {
     // Without the protection there are no records.
     if !world.options.is_control {
         tokio::spawn(operator::decide_at_times(Arc::clone(&world), tool, url.clone()));
+    }
+    if store == StoreKind::Postgres {
+        purge::purge_at_times(Arc::clone(&world), &url)?;
     }
     let restarts = tokio::task::spawn_blocking({
         let world = Arc::clone(&world);
