@@ -13,7 +13,7 @@ use crate::{
     history::{Fact, History, KeyId, Ms},
     judge::{Index, judge, summarize},
     options::Options,
-    settings::TERMS,
+    settings::terms,
 };
 
 macro_rules! faults {
@@ -97,8 +97,9 @@ pub(crate) fn report(
     time: Duration,
     is_complete: bool,
 ) -> Result<ExitCode, Box<dyn std::error::Error + Send + Sync>> {
-    let violations = judge(history, TERMS);
-    let summary = summarize(history, &Index::new(history, TERMS));
+    let terms = terms(options.store);
+    let violations = judge(history, terms);
+    let summary = summarize(history, &Index::new(history, terms));
     let mut counts: Vec<(&str, u64)> = summary.counts.clone();
     counts.extend(NAMES.iter().copied().zip(faults.0));
     let of = |property: &str| violations.iter().filter(|violation| violation.property == property).count() as u64;

@@ -17,16 +17,20 @@ pub(crate) const MARGIN: Duration = Duration::from_millis(500);
 pub(crate) const MAX_OFFSET_MS: i64 = 200;
 
 /// The times on which the judge relies. They follow from the settings above, not from the library.
-pub(crate) const TERMS: Terms = Terms {
-    // Lease and margin less the offsets, counted from the claim, which is a lease less the reserve before the begin at
-    // most: 1,500 + 500 - 400 - 1,200.
-    shortest_hold: 400,
-    // The reserve, the offset of the worker's clock, and a report.
-    late_end: 600,
-    // Before half of the lease is over.
-    long_run: 700,
-    grace: 250,
-};
+pub(crate) const fn terms(store: StoreKind) -> Terms {
+    Terms {
+        // Lease and margin less the offsets, counted from the claim, which is a lease less the reserve before the begin at
+        // most: 1,500 + 500 - 400 - 1,200.
+        shortest_hold: 400,
+        // The reserve, the offset of the worker's clock, and a report.
+        late_end: 600,
+        // Before half of the lease is over.
+        long_run: 700,
+        grace: 250,
+        // DynamoDB Local compiles its code anew.
+        slow_start: if matches!(store, StoreKind::DynamoDb) { 4_000 } else { 0 },
+    }
+}
 
 /// The pace of load and faults.
 #[derive(Clone, Copy, Debug)]

@@ -100,7 +100,7 @@ pub struct Index {
 
 /// A request is sent after its handler has reported its end, and the two are recorded by different tasks.
 const BEFORE_END: Ms = 20;
-/// The time for which requests wait on a connection without responses, or for a server that has just started.
+/// The time for which requests wait on a connection without responses.
 const SILENCE: Ms = 1_000;
 
 /// Ends the last of these times that has not ended.
@@ -263,7 +263,9 @@ impl Index {
     /// Returns whether a request of the worker to the store may have failed in this time.
     pub(super) fn is_store_disturbed(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
         let is_within = |begin: Ms, end: Ms| begin <= until && end.saturating_add(SILENCE) >= from;
-        self.outages.iter().chain(&self.refusals).chain(&self.stalls).any(|(begin, end)| is_within(*begin, *end))
+        let is_cold = |end: Ms| end.saturating_add(self.terms.slow_start);
+        self.outages.iter().any(|(begin, end)| is_within(*begin, is_cold(*end)))
+            || self.refusals.iter().chain(&self.stalls).any(|(begin, end)| is_within(*begin, *end))
             || self.troubles.get(&worker).is_some_and(|troubles| {
                 let any = |times: &[Ms], from| {
                     let next = times.partition_point(|at| *at < from);

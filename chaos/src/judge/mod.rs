@@ -59,6 +59,8 @@ pub struct Terms {
     /// The time in which a process that thaws, or that was not scheduled, may finish an action that it had decided
     /// before.
     pub grace: Ms,
+    /// The time after the start of a server in which its responses may come too late.
+    pub slow_start: Ms,
 }
 
 /// Returns all violations, the earliest first.

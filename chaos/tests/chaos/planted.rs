@@ -5,7 +5,7 @@ use lambda_once_chaos::{
     judge::{Terms, judge},
 };
 
-const TERMS: Terms = Terms { shortest_hold: 400, late_end: 600, long_run: 700, grace: 250 };
+const TERMS: Terms = Terms { shortest_hold: 400, late_end: 600, long_run: 700, grace: 250, slow_start: 0 };
 
 const fn key(entry: Entry, policy: Policy) -> Key {
     Key { entry, policy, order: None, is_transaction: false, is_poison: false }
@@ -130,6 +130,18 @@ fn a_release_after_an_effect_breaks_the_promise_unless_the_effect_came_later() {
     let frozen = Story::queue(Policy::Refuse).invoked(0, 0).began(10, 0, 0, false).at(20, Fact::Frozen { worker: 0 });
     let thawed = frozen.at(4_000, released).at(4_040, Fact::Thawed { worker: 0 }).effect(4_050, 0);
     again(thawed).keeps();
+}
+
+/// The outcome of a run is lost when a server that has started a second and a half before responds too late.
+#[test]
+fn a_server_that_has_just_started_may_respond_too_late() {
+    let story = || {
+        let started = Story::queue(Policy::Rerun).at(0, Fact::ServerKilled).at(500, Fact::ServerStarted);
+        let ran = started.invoked(2_000, 0).ran(2_010, 0, 0, false).reported(2_050, 0);
+        ran.invoked(6_000, 1).ran(6_010, 1, 1, true).acknowledged(6_050, 1)
+    };
+    story().breaks("a decided key does not run");
+    assert_eq!(judge(&story().0, Terms { slow_start: 1_000, ..TERMS }), []);
 }
 
 #[test]
