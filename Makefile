@@ -6,7 +6,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
-# For `make demo` and `make chaos`: the store, dynamodb, postgres or redis, for `make chaos` redis-cluster, too. `DETAILS=1` prints each delivery.
+# For `make demo` and `make chaos`: the store, dynamodb, postgres or redis, for `make chaos` also redis-cluster. `DETAILS=1` prints each delivery.
 STORE ?= dynamodb
 DETAILS ?=
 # With BUILT=1 nothing is built, and the programs must exist from a build of the tests.

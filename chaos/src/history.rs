@@ -90,6 +90,17 @@ pub enum Answer {
     Retry,
 }
 
+/// The outcome of an operator's action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amendment {
+    /// The record was changed.
+    Applied,
+    /// Nothing was changed.
+    Refused,
+    /// The record may have been changed.
+    Unknown,
+}
+
 /// A fact of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
@@ -184,15 +195,21 @@ pub enum Fact {
         /// The key.
         key: KeyId,
     },
-    /// An operator, who found no effect, is about to let the key run once more.
-    Released {
+    /// An operator is about to let the key run once more, having found no effect, or else to record that it is done.
+    Amending {
         /// The key.
         key: KeyId,
+        /// Whether it is to run once more.
+        is_release: bool,
     },
-    /// An operator, who found an effect, has recorded that the key is done.
-    Settled {
+    /// The operator's tool has ended.
+    Amended {
         /// The key.
         key: KeyId,
+        /// Whether it was to run once more.
+        is_release: bool,
+        /// The outcome.
+        outcome: Amendment,
     },
     /// A request of this worker to the store, or its response, was lost, late, slow or replaced.
     Struck {
@@ -287,8 +304,8 @@ impl History {
         let is_of_key = |fact: Fact| match fact {
             Fact::Sent { key: of, .. }
             | Fact::Probed { key: of }
-            | Fact::Released { key: of }
-            | Fact::Settled { key: of } => of == key,
+            | Fact::Amending { key: of, .. }
+            | Fact::Amended { key: of, .. } => of == key,
             Fact::Acknowledged { message, .. } | Fact::DeadLettered { message } | Fact::Delivered { message, .. } => {
                 messages.contains(&message)
             }

@@ -45,14 +45,14 @@ impl Options {
             let mut value = || arguments.next().ok_or(format!("{name} needs a value"));
             let number =
                 |text: String| text.replace('_', "").parse::<u64>().map_err(|_| format!("{text}: not a number"));
-            let small = |number: u64| u32::try_from(number).map_err(|_| format!("{number}: too many"));
+            let to_u32 = |number: u64| u32::try_from(number).map_err(|_| format!("{number}: too many"));
             match &*name {
                 "--store" => {
                     let name = value()?;
                     store = Some(StoreKind::named(&name).ok_or(format!("{name}: no such store"))?);
                 }
-                "--operations" => operations = Some(small(number(value()?)?)?),
-                "--open" => most_open = Some(small(number(value()?)?)?),
+                "--operations" => operations = Some(to_u32(number(value()?)?)?),
+                "--open" => most_open = Some(to_u32(number(value()?)?)?),
                 "--tool" => tool = Some(value()?),
                 "--control" => is_control = true,
                 "--calm" => is_calm = true,

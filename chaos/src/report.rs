@@ -18,7 +18,7 @@ use crate::{
 
 macro_rules! faults {
     ($($fault:ident: $name:literal,)*) => {
-        /// A kind of fault, or of an action of operators.
+        /// A fault, or an action of an operator.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Fault {
             $($fault,)*
@@ -38,7 +38,9 @@ faults! {
     LoginsRefused: "log-ins refused for a while",
     MemoryFull: "servers out of memory for a while",
     FailedOver: "failovers",
-    SlotsMoved: "moves of slots between nodes",
+    ReplicaKilled: "replicas killed and restarted",
+    SlotsMoved: "moves of 400 slots between nodes",
+    KeyMoved: "keys in these slots",
     ReleasedByTool: "operations released by an operator",
     SettledByTool: "operations settled by an operator",
     Purged: "purges of expired rows",

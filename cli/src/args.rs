@@ -47,7 +47,7 @@ pub(crate) struct Options {
     /// The tenant that the key belongs to, of a multi-tenant function
     #[arg(long, global = true, value_name = "ID")]
     pub(crate) tenant: Option<String>,
-    /// The skew margin of the function, if it is not 1 s
+    /// The skew margin of the function, if it is not 1 s, such as 500ms
     #[arg(long, global = true, value_name = "TIME", value_parser = time::parse_precise)]
     pub(crate) margin: Option<Duration>,
     /// The file of settings, instead of lambda-once.toml

@@ -19,7 +19,7 @@ COUNTERS = (
     "effects repeated, under Rerun after a loss", "rows committed in transactions", "probes", "messages replayed or superseded",
     "responses replayed", "messages dead-lettered, refused", "HTTP keys refused", "workers killed", "workers frozen",
     "servers killed and restarted", "log-ins refused for a while", "servers out of memory for a while", "failovers",
-    "moves of slots between nodes", "operations released by an operator", "operations settled by an operator", "purges of expired rows", "requests lost", "requests lost in silence", "responses lost", "responses lost in silence",
+    "replicas killed and restarted", "moves of 400 slots between nodes", "keys in these slots", "operations released by an operator", "operations settled by an operator", "purges of expired rows", "requests lost", "requests lost in silence", "responses lost", "responses lost in silence",
     "requests late, after their sender had given up", "requests that arrived twice", "requests slow", "requests throttled",
     "requests applied and reported as failed", "stalls of the machine", "seconds", "messages lost", "keys stuck",
     "violations of the promise",

@@ -2,7 +2,7 @@
 
 The settings are those of the server's configuration. The first line on standard output is its URL. Then each line on
 standard input is a command, which is executed and answered with `done`: `start`, `stop`, `kill`, `freeze` or `resume`. On a cluster,
-they take the index of a node, for example `freeze 0`. The server ends with standard input.
+all but `stop` take the index of a node, for example `freeze 0`. The server ends with standard input.
 """
 
 import sys

@@ -68,7 +68,7 @@ def asked(port, command):
 
 
 class ValkeyCluster:
-    """Three primaries, each with as many replicas. The nodes after the primaries are their replicas, in the same order."""
+    """Three primaries, each with `replicas` replicas. The nodes after the primaries are their replicas, in the same order."""
 
     def __init__(self, binary=None, replicas=0, **settings):
         settings = {"cluster-enabled": "yes", "cluster-node-timeout": 2000, **settings}
@@ -109,8 +109,8 @@ class ValkeyCluster:
         self.nodes[node].kill()
 
     def start(self, node):
-        """Returns whether the node has restarted and serves its slots, which takes at least two seconds."""
-        return self.nodes[node].start() and wait_until(lambda: self.sees_all(self.nodes[node].port), 30)
+        """Restarts a node, and returns whether all nodes are up. A primary serves its slots after two seconds."""
+        return self.nodes[node].start() and wait_until(self.is_up, 30)
 
     def freeze(self, node):
         self.nodes[node].freeze()
@@ -124,6 +124,9 @@ class ValkeyCluster:
     def sees_all(self, port):
         text = asked(port, "CLUSTER INFO")
         return "cluster_state:ok" in text and f"cluster_known_nodes:{len(self.nodes)}" in text
+
+    def log(self):
+        return "\n".join(node.log() for node in self.nodes)
 
     def is_replicated(self):
         return all("master_link_status:up" in asked(node.port, "INFO replication") for node in self.nodes[self.primaries :])

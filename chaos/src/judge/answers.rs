@@ -1,9 +1,18 @@
-//! All successful responses of a key are equal.
+//! All successful responses of a key are equal, and none of them is followed by a response that its outcome is unknown.
 
-use super::{Index, Violation};
+use super::{Index, Violation, index::Run};
 use crate::history::{Answer, KeyId};
 
 pub(super) fn check(index: &Index, key: KeyId, found: &mut Vec<Violation>) {
+    for call in index.calls_of(key) {
+        let Some((Answer::Abandoned, at)) = call.told else { continue };
+        let is_answered =
+            |run: &Run| run.answered.is_some_and(|answered| answered.at < call.asked) && !index.may_be_lost(run, at.at);
+        if index.shown.get(&key).is_some_and(|shown| shown.at < call.asked) || index.runs_of(key).any(is_answered) {
+            let text = "its outcome is unknown, although it was recorded before".to_owned();
+            found.push(Violation { property: "a recorded outcome stays", key, at: at.at, text });
+        }
+    }
     let mut recorded: Option<u32> = None;
     // Replays first, because they show the outcome on record.
     for wanted in [true, false] {

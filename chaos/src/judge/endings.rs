@@ -4,7 +4,10 @@ use super::{
     Index, Violation,
     index::{Message, Moment},
 };
-use crate::history::{Answer, End, Entry, History, Key, KeyId, Policy};
+use crate::history::{Answer, End, Entry, History, Key, KeyId, Ms, Policy};
+
+/// The longest time after which a request of a worker arrives.
+const LATE: Ms = 5_000;
 
 pub(super) fn check(history: &History, index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violation>) {
     let rows: Vec<u32> = index.runs_of(key).flat_map(|run| (0..run.rows).map(|_| run.number)).collect();
@@ -74,12 +77,16 @@ fn may_be_refused(index: &Index, key: KeyId, of: &Key, message: &Message) -> boo
     if of.policy != Policy::Refuse {
         return false;
     }
-    index.runs_of(key).any(|run| index.may_be_lost(run, index.end))
+    // What happened before an operator's action, after which the message was sent, does not count. A claim may be late.
+    let since = index.amended_before(key, message.sent);
+    let is_since = |at: Ms| since.is_none_or(|since| at + LATE >= since.at);
+    index.runs_of(key).any(|run| is_since(run.began.at) && index.may_be_lost(run, index.end))
         || index.messages_of(key).chain([message]).flat_map(|message| &message.deliveries).any(|invocation| {
             index.invocations.get(invocation).is_some_and(|of| {
                 let until = of.responded.unwrap_or(of.deadline);
-                index.is_store_disturbed(of.worker, of.began, until)
-                    || index.kill_of(of.worker, of.began, until).is_some()
+                is_since(until)
+                    && (index.is_store_disturbed(of.worker, of.began, until)
+                        || index.kill_of(of.worker, of.began, until).is_some())
             })
         })
 }

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use super::Terms;
-use crate::history::{Answer, CallId, End, Fact, History, InvocationId, KeyId, MessageId, Ms, RunId, WorkerId};
+use crate::history::{
+    Amendment, Answer, CallId, End, Fact, History, InvocationId, KeyId, MessageId, Ms, RunId, WorkerId,
+};
 
 /// The place of an event in the history, and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +41,7 @@ pub(super) struct Run {
 pub(super) struct Call {
     pub(super) key: KeyId,
     worker: WorkerId,
-    asked: Ms,
+    pub(super) asked: Ms,
     pub(super) told: Option<(Answer, Moment)>,
 }
 
@@ -47,6 +49,7 @@ pub(super) struct Call {
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) key: KeyId,
+    pub(super) sent: Moment,
     pub(super) deliveries: Vec<InvocationId>,
     pub(super) acknowledged: Option<(InvocationId, Moment)>,
     pub(super) dead_lettered: Option<Moment>,
@@ -91,16 +94,24 @@ pub struct Index {
     pub(super) messages_of: HashMap<KeyId, Vec<MessageId>>,
     /// By key: the first time at which a response, or an operator, showed that its outcome is recorded.
     pub(super) shown: HashMap<KeyId, Moment>,
-    /// By key: the times at which an operator released it.
-    released: HashMap<KeyId, Vec<Moment>>,
+    /// By key: the actions of operators.
+    amendments: HashMap<KeyId, Vec<Amending>>,
     pub(super) end: Ms,
     /// By key: whether its effect is a row in a transaction.
     transactions: Vec<bool>,
 }
 
+/// An operator's action. If its outcome is unknown, it has no end.
+#[derive(Clone, Copy, Debug)]
+struct Amending {
+    is_release: bool,
+    begin: Moment,
+    end: Option<Moment>,
+}
+
 /// A request is sent after its handler has reported its end, and the two are recorded by different tasks.
 const BEFORE_END: Ms = 20;
-/// The time for which requests wait on a connection without responses.
+/// The time for which requests wait on a connection without responses, or for a server that accepts them again.
 const SILENCE: Ms = 1_000;
 
 /// Ends the last of these times that has not ended.
@@ -131,7 +142,7 @@ impl Index {
             calls_of: HashMap::new(),
             messages_of: HashMap::new(),
             shown: HashMap::new(),
-            released: HashMap::new(),
+            amendments: HashMap::new(),
             end: history.events.last().map_or(0, |event| event.at),
             transactions: history.keys.iter().map(|key| key.is_transaction).collect(),
         };
@@ -145,7 +156,13 @@ impl Index {
         match fact {
             Fact::Sent { message, key } => {
                 assert_eq!(message as usize, self.messages.len(), "messages are numbered in order");
-                self.messages.push(Message { key, deliveries: Vec::new(), acknowledged: None, dead_lettered: None });
+                self.messages.push(Message {
+                    key,
+                    sent: now,
+                    deliveries: Vec::new(),
+                    acknowledged: None,
+                    dead_lettered: None,
+                });
                 self.messages_of.entry(key).or_default().push(message);
             }
             Fact::Invoked { invocation, worker, deadline } => {
@@ -208,8 +225,10 @@ impl Index {
             }
             Fact::Row { run } => self.runs[run as usize].rows += 1,
             Fact::Ended { run, end } => self.runs[run as usize].ended = Some((end, now)),
-            Fact::Released { key } => self.released.entry(key).or_default().push(now),
-            Fact::Settled { key } => _ = self.shown.entry(key).or_insert(now),
+            Fact::Amending { key, is_release } => {
+                self.amendments.entry(key).or_default().push(Amending { is_release, begin: now, end: None });
+            }
+            Fact::Amended { key, is_release, outcome } => self.amended(now, key, is_release, outcome),
             Fact::Struck { worker, is_silent } => {
                 let troubles = self.troubles.entry(worker).or_default();
                 if is_silent { troubles.silences.push(now.at) } else { troubles.strikes.push(now.at) }
@@ -222,6 +241,8 @@ impl Index {
                 }
             }
             Fact::ServerKilled => self.outages.push((now.at, Ms::MAX)),
+            // The first start follows no kill.
+            Fact::ServerStarted if self.outages.is_empty() => self.outages.push((now.at, now.at)),
             Fact::ServerStarted => end_last(&mut self.outages, now.at),
             Fact::ServerRefuses => self.refusals.push((now.at, Ms::MAX)),
             Fact::ServerAccepts => end_last(&mut self.refusals, now.at),
@@ -263,8 +284,8 @@ impl Index {
     /// Returns whether a request of the worker to the store may have failed in this time.
     pub(super) fn is_store_disturbed(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
         let is_within = |begin: Ms, end: Ms| begin <= until && end.saturating_add(SILENCE) >= from;
-        let is_cold = |end: Ms| end.saturating_add(self.terms.slow_start);
-        self.outages.iter().any(|(begin, end)| is_within(*begin, is_cold(*end)))
+        let warm_at = |end: Ms| end.saturating_add(self.terms.slow_start.saturating_sub(SILENCE));
+        self.outages.iter().any(|(begin, end)| is_within(*begin, warm_at(*end)))
             || self.refusals.iter().chain(&self.stalls).any(|(begin, end)| is_within(*begin, *end))
             || self.troubles.get(&worker).is_some_and(|troubles| {
                 let any = |times: &[Ms], from| {
@@ -277,9 +298,42 @@ impl Index {
             })
     }
 
-    /// Returns whether an operator released the key between these moments.
-    pub(super) fn was_released(&self, key: KeyId, from: Moment, until: Moment) -> bool {
-        self.released.get(&key).into_iter().flatten().any(|at| (from..until).contains(at))
+    fn amended(&mut self, now: Moment, key: KeyId, is_release: bool, outcome: Amendment) {
+        let actions = self.amendments.entry(key).or_default();
+        match outcome {
+            Amendment::Applied => {
+                if let Some(last) = actions.last_mut() {
+                    last.end = Some(now);
+                }
+                if !is_release {
+                    self.shown.entry(key).or_insert(now);
+                }
+            }
+            Amendment::Refused => _ = actions.pop(),
+            Amendment::Unknown => {}
+        }
+    }
+
+    /// Returns whether an operator may have released the key between these moments.
+    pub(super) fn may_be_released(&self, key: KeyId, from: Moment, until: Moment) -> bool {
+        let releases = self.amendments.get(&key).into_iter().flatten().filter(|action| action.is_release);
+        let mut between = releases.filter(|action| action.begin < until && action.end.is_none_or(|end| end > from));
+        between.next().is_some()
+    }
+
+    /// Returns the last moment before this one at which an operator had released or settled the key.
+    pub(super) fn amended_before(&self, key: KeyId, at: Moment) -> Option<Moment> {
+        self.amendments.get(&key)?.iter().filter_map(|action| action.end).filter(|end| *end < at).max()
+    }
+
+    /// Returns the earliest time at which the begin of the run may have been decided: when its worker was stalled, if the run
+    /// began just after the stall.
+    pub(super) fn may_be_decided(&self, run: &Run) -> Ms {
+        let at = run.began.at;
+        let is_just_before = |(begin, end): &&(Ms, Ms)| *begin <= at && end.saturating_add(self.terms.grace) >= at;
+        let frozen = self.troubles.get(&run.worker).map_or(&[][..], |troubles| &troubles.frozen);
+        let stalls = self.stalls.iter().chain(frozen).filter(is_just_before);
+        stalls.map(|(begin, _)| *begin).min().map_or(at, |stall| stall.min(at))
     }
 
     /// Returns the time at which the worker was killed, if that was in this time.

@@ -6,7 +6,7 @@
 //! | file | demands |
 //! |---|---|
 //! | `runs.rs` | one live run per key; after a run without a recorded outcome, runs and effects by the policy of the key; nothing after an outcome |
-//! | `answers.rs` | all responses of a key are equal |
+//! | `answers.rs` | all responses of a key are equal, and a recorded outcome stays |
 //! | `order.rs` | no effect after a newer one of its entity |
 //! | `endings.rs` | no message is lost, no transaction commits twice, and no key is stuck once faults have stopped |
 

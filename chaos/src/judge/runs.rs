@@ -10,11 +10,17 @@ pub(super) fn check(index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violati
         if let Some(shown) = shown.filter(|shown| **shown < run.began)
             && !is_late(index, run)
         {
-            let text = format!("run {} began after the outcome was replayed at {} ms", run.number, shown.at);
+            let text =
+                format!("run {} began after its outcome was shown to be recorded, at {} ms", run.number, shown.at);
             found.push(Violation { property: "a decided key does not run", key, at: run.began.at, text });
         }
         for earlier in &runs[..place] {
-            pair(index, key, of, earlier, run, found);
+            let violations = pair(index, key, of, earlier, run);
+            // Its worker may have been stalled between the decision to begin the run and the begin. Then it was the first.
+            let may_be_first = index.may_be_decided(run) < earlier.began.at;
+            if !(may_be_first && pair(index, key, of, run, earlier).is_empty()) {
+                found.extend(violations);
+            }
         }
     }
 }
@@ -24,7 +30,8 @@ fn is_late(index: &Index, run: &Run) -> bool {
     index.stood_still(run.worker, run.began.at, run.began.at)
 }
 
-fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run, found: &mut Vec<Violation>) {
+fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run) -> Vec<Violation> {
+    let mut found = Vec::new();
     let mut violate = |property, text| found.push(Violation { property, key, at: run.began.at, text });
     let (first, second) = (earlier.number, run.number);
     let is_overlapping = |moment: Option<super::index::Moment>| moment.is_some_and(|moment| moment > run.began);
@@ -45,10 +52,10 @@ fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run, found: &m
     if earlier.rows > 0 {
         // The outcome is a part of the same commit, so no loss of a response undoes it.
         violate("a decided key does not run", format!("run {first} was committed before run {second}"));
-        return;
+        return found;
     }
     if is_released {
-        return;
+        return found;
     }
     if !index.may_be_lost(earlier, run.began.at) {
         violate(
@@ -60,12 +67,13 @@ fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run, found: &m
     if is_certain && !run.took_over {
         violate("a run after a loss is told so", format!("run {first} was lost, and run {second} not told"));
     }
-    if is_certain && of.policy == Policy::Refuse && !index.was_released(key, earlier.began, run.began) {
+    if is_certain && of.policy == Policy::Refuse && !index.may_be_released(key, earlier.began, run.began) {
         violate("nothing runs after a loss under Refuse", format!("run {first} was lost, and run {second} began"));
     }
-    // A run that takes effect after an operator saw none, and released the key, is the operator's error.
-    let is_in_time = |effect| effect < run.began && !index.was_released(key, earlier.began, effect);
+    // An effect after the operator has looked for it is the operator's risk.
+    let is_in_time = |effect| effect < run.began && !index.may_be_released(key, earlier.began, effect);
     if earlier.effect.is_some_and(is_in_time) && run.effect.is_some() && of.policy != Policy::Rerun {
         violate("at most one effect", format!("{:?}: runs {first} and {second} took effect", of.policy));
     }
+    found
 }

@@ -45,7 +45,7 @@ pub(crate) const ROWS: &str = "chaos_rows";
 
 /// The longest time that a server takes to create a table after its start, on a busy machine.
 const SLOWEST_START: Duration = Duration::from_secs(60);
-/// The expired rows on PostgreSQL that are purged meanwhile.
+/// The expired rows on PostgreSQL that are purged during the run.
 const EXPIRED: u32 = 200_000;
 /// The most operations with which DynamoDB Local is warmed up.
 const WARMING: u32 = 150;

@@ -11,10 +11,14 @@ use redis::{Connection, FromRedisValue};
 use super::{Result, World};
 use crate::report::Fault;
 
-/// The longest time that a node takes to respond, or to become the primary.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The most slots that move at once, and the most keys of a slot in one command.
-const MOST_SLOTS: u16 = 400;
+/// The longest time that a node takes to respond, or that a step takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The time after which a node gives up a failover.
+const FAILOVER: Duration = Duration::from_secs(6);
+const PAUSE: Duration = Duration::from_millis(10);
+/// The slots that move at once, the least that their primary has, and the most keys of a slot in one command.
+const MOST_SLOTS: usize = 400;
+const LEAST_SLOTS: usize = 2 * MOST_SLOTS;
 const MOST_KEYS: u32 = 100;
 
 /// Sends a command, and returns the response.
@@ -42,37 +46,35 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Draws a change.
-    pub(super) fn draw(world: &World) -> Self {
-        if world.chance(500) { Self::Failover } else { Self::Slots }
-    }
-
-    pub(super) const fn fault(self) -> Fault {
-        match self {
-            Self::Failover => Fault::FailedOver,
-            Self::Slots => Fault::SlotsMoved,
-        }
-    }
-
     /// Performs it on the cluster of these nodes.
     pub(super) fn perform(self, world: &World, urls: &str) -> Result<()> {
         let mut nodes = Vec::new();
         for url in urls.split(',') {
             nodes.push(Node::open(url)?);
         }
+        let (mut primaries, replicas): (Vec<Node>, Vec<Node>) = nodes.into_iter().partition(|node| node.is_primary);
         match self {
             Self::Failover => {
-                let replicas = nodes.iter_mut().filter(|node| !node.is_primary);
-                fail_over(draw(world, replicas.collect()).ok_or("no node is a replica")?)
+                fail_over(world, draw(world, replicas).ok_or("no node is a replica")?)?;
+                world.lock().faults.add(Fault::FailedOver);
             }
             Self::Slots => {
-                let mut primaries: Vec<Node> = nodes.into_iter().filter(|node| node.is_primary).collect();
-                let chosen = world.lock().random.usize(0..primaries.len());
-                let source = primaries.swap_remove(chosen);
-                move_slots(world, source, primaries)
+                let source = primaries.iter().position(|node| node.slots().count() > LEAST_SLOTS);
+                let source = primaries.swap_remove(source.ok_or("no primary has slots")?);
+                let target = draw(world, primaries).ok_or("there is one primary only")?;
+                let keys = move_slots(world, source, target)?;
+                let mut state = world.lock();
+                state.faults.add(Fault::SlotsMoved);
+                (0..keys).for_each(|_| state.faults.add(Fault::KeyMoved));
             }
         }
+        Ok(())
     }
+}
+
+/// Returns whether the node is a primary, by its own account.
+pub(super) fn is_primary(url: &str) -> Result<bool> {
+    Ok(Node::open(url)?.is_primary)
 }
 
 fn draw<T>(world: &World, mut from: Vec<T>) -> Option<T> {
@@ -109,8 +111,27 @@ impl Node {
         })
     }
 
+    fn slots(&self) -> impl Iterator<Item = u16> {
+        self.slots.iter().cloned().flatten()
+    }
+
     fn send<T: FromRedisValue>(&mut self, command: &str) -> Result<T> {
         send(&mut self.connection, command)
+    }
+
+    /// Sends a command until it succeeds. One that replicas have to acknowledge fails if they are late.
+    fn insist(&mut self, command: &str) -> Result<()> {
+        let begun = Instant::now();
+        while let Err(error) = self.send::<()>(command) {
+            wait(begun, &error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the node's account of itself has all of these lines.
+    fn has(&mut self, lines: &[&str]) -> Result<bool> {
+        let account = self.send::<String>("INFO replication")? + &self.send::<String>("INFO persistence")?;
+        Ok(lines.iter().all(|line| account.lines().any(|other| other == *line)))
     }
 }
 
@@ -120,44 +141,46 @@ fn range(text: &str) -> Option<RangeInclusive<u16>> {
     Some(first.parse().ok()?..=last.parse().ok()?)
 }
 
-/// Makes a replica the primary when it has all writes of its primary.
-fn fail_over(replica: &mut Node) -> Result<()> {
+/// Makes a replica the primary when it has all writes of its primary, in its memory and in its log.
+fn fail_over(world: &World, mut replica: Node) -> Result<()> {
     let begun = Instant::now();
-    let has = |replica: &mut Node, line: &str| -> Result<bool> {
-        Ok(replica.send::<String>("INFO replication")?.contains(line))
-    };
+    let ready = ["role:slave", "master_link_status:up", "aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0"];
     // A node that was restarted copies its primary first.
-    while !has(replica, "master_link_status:up")? {
+    while !replica.has(&ready)? {
         wait(begun, "a replica has no link to its primary")?;
     }
-    replica.send::<()>("CLUSTER FAILOVER")?;
-    while !has(replica, "role:master")? {
+    let _window = world.refusal();
+    loop {
+        // It is refused while the cluster takes the primary for failed, and given up after five seconds.
+        let asked = replica.send::<()>("CLUSTER FAILOVER");
+        let since = Instant::now();
+        while asked.is_ok() && since.elapsed() < FAILOVER {
+            if replica.has(&["role:master"])? {
+                return Ok(());
+            }
+            sleep(PAUSE);
+        }
         wait(begun, "a replica did not become the primary")?;
     }
-    Ok(())
 }
 
 fn wait(begun: Instant, reason: &str) -> Result<()> {
     if begun.elapsed() > PATIENCE {
         return Err(reason.into());
     }
-    sleep(Duration::from_millis(10));
+    sleep(PAUSE);
     Ok(())
 }
 
-/// Moves a part of the slots of one primary to another, as `valkey-cli --cluster reshard` does.
-fn move_slots(world: &World, mut source: Node, mut others: Vec<Node>) -> Result<()> {
-    let Some(range) = draw(world, source.slots.clone()) else {
-        return Ok(());
-    };
-    let chosen = world.lock().random.usize(0..others.len());
-    let mut target = others.swap_remove(chosen);
-    let last = *range.end().min(&(range.start() + MOST_SLOTS - 1));
-    let slots = *range.start()..=last;
-    for slot in slots.clone() {
-        target.send::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", source.id))?;
-        source.send::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", target.id))?;
+/// Moves slots of one primary to another, as `valkey-cli --cluster reshard` does. Returns the number of keys in them.
+fn move_slots(world: &World, mut source: Node, mut target: Node) -> Result<u64> {
+    let first = world.lock().random.usize(0..LEAST_SLOTS - MOST_SLOTS);
+    let slots: Vec<u16> = source.slots().skip(first).take(MOST_SLOTS).collect();
+    for slot in &slots {
+        target.insist(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", source.id))?;
+        source.insist(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", target.id))?;
     }
+    let mut moved = 0;
     for slot in slots {
         loop {
             let keys: Vec<String> = source.send(&format!("CLUSTER GETKEYSINSLOT {slot} {MOST_KEYS}"))?;
@@ -166,17 +189,14 @@ fn move_slots(world: &World, mut source: Node, mut others: Vec<Node>) -> Result<
             }
             // One at a time, so that a slot is divided between two nodes for a while.
             for key in keys {
-                let mut migrate = redis::cmd("MIGRATE");
-                migrate.arg("127.0.0.1").arg(target.port).arg(key).arg(0).arg(5_000).arg("REPLACE");
-                migrate.query::<()>(&mut source.connection)?;
+                source.insist(&format!("MIGRATE 127.0.0.1 {} {key} 0 5000 REPLACE", target.port))?;
+                moved += 1;
             }
         }
+        // The other nodes learn it from the target.
         let command = format!("CLUSTER SETSLOT {slot} NODE {}", target.id);
-        target.send::<()>(&command)?;
-        source.send::<()>(&command)?;
-        for other in &mut others {
-            other.send::<()>(&command)?;
-        }
+        target.insist(&command)?;
+        source.insist(&command)?;
     }
-    Ok(())
+    Ok(moved)
 }

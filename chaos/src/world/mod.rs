@@ -126,8 +126,23 @@ impl World {
         self.has_faults.load(Ordering::SeqCst)
     }
 
+    /// Records that the server refuses requests until the guard is dropped.
+    fn refusal(&self) -> Refusal<'_> {
+        self.record(Fact::ServerRefuses);
+        Refusal(self)
+    }
+
     fn key(&self, key: KeyId) -> Key {
         self.lock().history.keys[key as usize]
+    }
+}
+
+/// The time in which the server refuses requests.
+struct Refusal<'a>(&'a World);
+
+impl Drop for Refusal<'_> {
+    fn drop(&mut self) {
+        self.0.record(Fact::ServerAccepts);
     }
 }
 
@@ -156,6 +171,7 @@ async fn perform(options: Options) -> Result<ExitCode> {
         slots.push(slots::Slot::new(kind, protocol, server::host_and_port(&url)).await?);
     }
     let world = Arc::new(World::new(options, slots));
+    world.record(Fact::ServerStarted);
     let ledger = ledger::serve(&world).await?;
     for slot in &world.slots {
         runtime_api::serve(&world, slot).await?;
@@ -166,19 +182,21 @@ async fn perform(options: Options) -> Result<ExitCode> {
     tokio::spawn(watch(Arc::clone(&world)));
     tokio::spawn(slots::kill_at_times(Arc::clone(&world)));
     tokio::spawn(slots::freeze_at_times(Arc::clone(&world)));
-    // Without the protection there are no records.
-    if !world.options.is_control {
-        tokio::spawn(operator::decide_at_times(Arc::clone(&world), tool, url.clone()));
-    }
     if store == StoreKind::Postgres {
         purge::purge_at_times(Arc::clone(&world), &url)?;
     }
-    let restarts = tokio::task::spawn_blocking({
+    let mut operator = tokio::spawn({
+        let (world, url) = (Arc::clone(&world), url.clone());
+        async move { operator::decide_at_times(&world, &tool, &url).await }
+    });
+    let mut restarts = tokio::task::spawn_blocking({
         let world = Arc::clone(&world);
         move || server::disturb_at_times(&world, server)
     });
     let is_complete = tokio::select! {
         is_complete = complete(&world) => Some(is_complete),
+        ended = &mut restarts => return Err(ended?.err().unwrap_or_else(|| "the server's faults have ended".into())),
+        ended = &mut operator => return Err(ended?.err().unwrap_or_else(|| "the operator has ended".into())),
         _ = tokio::signal::ctrl_c() => None,
     };
     world.slots.iter().for_each(slots::Slot::end);
@@ -188,7 +206,8 @@ async fn perform(options: Options) -> Result<ExitCode> {
         }
     }
     world.is_over.store(true, Ordering::SeqCst);
-    restarts.await?;
+    restarts.await??;
+    operator.await??;
     let is_complete = is_complete.ok_or("interrupted")?;
     let seconds = world.begun.elapsed();
     let (history, faults) = {

@@ -5,8 +5,8 @@
 use std::{
     env,
     path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
-    sync::{Arc, atomic::Ordering},
+    process::Stdio,
+    sync::atomic::Ordering,
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use tokio::{process::Command, time::sleep};
 
 use super::{Result, State, World, queue::Source, server};
 use crate::{
-    history::{Fact, KeyId},
+    history::{Amendment, Fact, KeyId},
     report::Fault,
     settings::{MARGIN, StoreKind},
     worker,
@@ -22,13 +22,10 @@ use crate::{
 
 /// The name of the tool, which is built into the directory of this program.
 const TOOL: &str = "lambda-once";
-/// Its exit codes: everything is done, or an error such as a store that cannot be reached.
-const DONE: i32 = 0;
-const FAILED: i32 = 1;
-/// Of the dead-lettered messages, those about which the operator decides, in thousandths.
-const DECIDED: u32 = 600;
+/// The share of dead-lettered messages that the operator handles, in thousandths.
+const HANDLED: u32 = 600;
 /// The most attempts while the server is down, and the pause between them.
-const ATTEMPTS: u32 = 20;
+const ATTEMPTS: u32 = 30;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Returns the path of the tool.
@@ -37,59 +34,54 @@ pub(super) fn tool(chosen: Option<&str>) -> Result<PathBuf> {
         Some(path) => path.into(),
         None => env::current_exe()?.with_file_name(TOOL),
     };
-    if path.is_file() {
-        Ok(path)
-    } else {
-        Err(format!("{} is missing: build it, or name it by --tool", path.display()).into())
-    }
+    path.canonicalize().map_err(|error| format!("{}: {error}: build it, or name it by --tool", path.display()).into())
 }
 
-/// Returns whether the operator decides about the next message that is dead-lettered. Until then it is open.
-pub(super) fn decides(world: &World, state: &mut State) -> bool {
-    !world.options.is_control && state.random.u32(0..1_000) < DECIDED
+/// Returns whether the operator handles this dead-lettered message, which stays open until the decision.
+pub(super) fn handles(world: &World, state: &mut State) -> bool {
+    !world.options.is_control && state.random.u32(0..1_000) < HANDLED
 }
 
 /// Decides about dead-lettered messages until the run is over.
-pub(super) async fn decide_at_times(world: Arc<World>, tool: PathBuf, url: String) {
+///
+/// # Errors
+///
+/// The tool cannot be run, or rejects its arguments.
+pub(super) async fn decide_at_times(world: &World, tool: &Path, url: &str) -> Result<()> {
     while !world.is_over.load(Ordering::SeqCst) {
         sleep(PAUSE).await;
         let Some(key) = world.next_dead_letter() else { continue };
         for _ in 0..ATTEMPTS {
-            match decide(&world, &tool, &url, key).await {
-                Some(DONE) => world.send(key, Source::Refuse),
-                Some(FAILED) | None => {
-                    sleep(PAUSE).await;
-                    continue;
-                }
-                // A redelivery has the key, or another message of the key has ended it.
-                Some(_) => {}
+            if decide(world, tool, url, key).await? != Amendment::Unknown {
+                break;
             }
-            break;
+            sleep(PAUSE).await;
         }
+        world.send(key, Source::Refuse);
         world.lock().open -= 1;
     }
+    Ok(())
 }
 
-/// Decides about a key, and returns the tool's exit code.
-async fn decide(world: &World, tool: &Path, url: &str, key: KeyId) -> Option<i32> {
-    // A release is recorded first, because a worker may claim the key before the tool has ended.
-    let has_effect = world.lock().last_effects.contains_key(&key);
-    if !has_effect {
-        world.record(Fact::Released { key });
-    }
-    let words: &[&str] = if has_effect { &["settle", "--no-result"] } else { &["release"] };
-    let code = run(tool, url, world.options.store, words, key).await.ok()?.code()?;
-    if code == DONE {
+/// Decides about a key.
+async fn decide(world: &World, tool: &Path, url: &str, key: KeyId) -> Result<Amendment> {
+    let has_effect = {
         let mut state = world.lock();
-        if has_effect {
-            world.record_in(&mut state, Fact::Settled { key });
-        }
+        let has_effect = state.last_effects.contains_key(&key);
+        world.record_in(&mut state, Fact::Amending { key, is_release: !has_effect });
+        has_effect
+    };
+    let words: &[&str] = if has_effect { &["settle", "--no-result"] } else { &["release"] };
+    let outcome = run(tool, url, world.options.store, words, key).await?;
+    let mut state = world.lock();
+    world.record_in(&mut state, Fact::Amended { key, is_release: !has_effect, outcome });
+    if outcome == Amendment::Applied {
         state.faults.add(if has_effect { Fault::SettledByTool } else { Fault::ReleasedByTool });
     }
-    Some(code)
+    Ok(outcome)
 }
 
-async fn run(tool: &Path, url: &str, store: StoreKind, words: &[&str], key: KeyId) -> Result<ExitStatus> {
+async fn run(tool: &Path, url: &str, store: StoreKind, words: &[&str], key: KeyId) -> Result<Amendment> {
     let address = match store {
         StoreKind::DynamoDb => format!("dynamodb://{}?region={}&endpoint={url}", server::TABLE, server::REGION),
         StoreKind::RedisCluster => format!("redis://{}?cluster=true", server::host_and_port(url)),
@@ -99,6 +91,17 @@ async fn run(tool: &Path, url: &str, store: StoreKind, words: &[&str], key: KeyI
     let mut command = Command::new(tool);
     command.args(words).args(["--store", &address, "--scope", worker::SCOPE, "--name", Source::Refuse.name()]);
     command.args(["--margin", &margin, "--operation", "sqs", "--key", &key.to_string(), "--yes"]);
-    command.env_clear().envs(server::variables(store, url));
-    Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).status().await?)
+    command.env_clear().envs(server::variables(store, url)).stdin(Stdio::null()).kill_on_drop(true);
+    let output = command.output().await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let has_failed = ["failed", "unknown"].iter().any(|outcome| said.contains(&format!("\"outcome\":\"{outcome}\"")));
+    match output.status.code() {
+        Some(0) => Ok(Amendment::Applied),
+        // The store could not be read, or the write failed.
+        Some(1) => Ok(Amendment::Unknown),
+        Some(4) if has_failed => Ok(Amendment::Unknown),
+        // There is no record, a redelivery has the key, or another message of the key has ended it.
+        Some(3 | 4) => Ok(Amendment::Refused),
+        code => Err(format!("{} ended with {code:?}: {said}", tool.display()).into()),
+    }
 }

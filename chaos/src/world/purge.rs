@@ -1,4 +1,4 @@
-//! A job that deletes expired rows meanwhile, on PostgreSQL.
+//! A job that deletes expired rows during the run, on PostgreSQL.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -13,7 +13,7 @@ use crate::report::Fault;
 
 const PAUSE: Duration = Duration::from_millis(200);
 /// The most rows of a purge.
-const ROWS: u32 = 100;
+const ROWS: u32 = 50;
 
 /// Purges until the run is over.
 pub(super) fn purge_at_times(world: Arc<World>, url: &str) -> Result<()> {

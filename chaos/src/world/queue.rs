@@ -62,7 +62,7 @@ pub(super) struct Queue {
     /// By queue: the time at which each message is visible.
     waiting: HashMap<Source, BTreeSet<(Ms, MessageId)>>,
     invocations: HashMap<InvocationId, Invocation>,
-    /// The keys of dead-lettered messages about which an operator decides.
+    /// The keys of dead-lettered messages that the operator handles.
     dead_letters: Vec<KeyId>,
     number: InvocationId,
 }
@@ -103,7 +103,7 @@ impl World {
         self.sent.notify_waiters();
     }
 
-    /// Takes the key of a message about which the operator decides.
+    /// Takes the key of a message that the operator handles.
     pub(super) fn next_dead_letter(&self) -> Option<KeyId> {
         self.queue().dead_letters.pop()
     }
@@ -194,7 +194,7 @@ impl Queue {
                 message.is_gone = true;
                 world.record_in(&mut state, Fact::DeadLettered { message: id });
                 let is_poison = state.history.keys[message.key as usize].is_poison;
-                if source == Source::Refuse && !is_poison && operator::decides(world, &mut state) {
+                if source == Source::Refuse && !is_poison && operator::handles(world, &mut state) {
                     dead_letters.push(message.key);
                 } else {
                     state.open -= 1;

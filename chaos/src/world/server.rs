@@ -44,6 +44,14 @@ pub(super) const fn protocol(store: StoreKind) -> Protocol {
     }
 }
 
+/// Settings of a cluster. Only an operator promotes a replica, which has all writes then.
+const CLUSTER: [&str; 4] = [
+    "replicas=1",
+    "cluster-replica-no-failover=yes",
+    "cluster-allow-replica-migration=no",
+    "repl-diskless-sync-delay=0",
+];
+
 /// The table and the Region on DynamoDB.
 pub(super) const TABLE: &str = "chaos";
 pub(super) const REGION: &str = "us-east-1";
@@ -56,11 +64,7 @@ pub(super) fn start(store: StoreKind) -> Server {
     match store {
         StoreKind::DynamoDb => Server::start("dynamodb", &["dbPath=."]),
         StoreKind::Redis => Server::start("valkey", &DURABLE),
-        // Only an operator promotes a replica, which has all writes then.
-        StoreKind::RedisCluster => Server::start(
-            "valkey-cluster",
-            &[&DURABLE[..], &["replicas=1", "cluster-replica-no-failover=yes", "repl-diskless-sync-delay=0"]].concat(),
-        ),
+        StoreKind::RedisCluster => Server::start("valkey-cluster", &[&DURABLE[..], &CLUSTER].concat()),
         StoreKind::Postgres => Server::start("postgres", &["full_page_writes=on"]),
     }
 }
@@ -93,53 +97,68 @@ pub(super) fn prepare(store: StoreKind, url: &str) -> Result<()> {
 
 /// Kills and restarts the server at random times until the run is over, or makes it refuse requests for a while, and
 /// then stops it.
-pub(super) fn disturb_at_times(world: &World, mut server: Server) {
-    let wait = |time: Duration| {
-        let begun = Instant::now();
-        while begun.elapsed() < time && !world.is_over.load(Ordering::SeqCst) {
-            sleep(Duration::from_millis(20));
-        }
-    };
+///
+/// # Errors
+///
+/// The server does not perform what its administrator asks for.
+pub(super) fn disturb_at_times(world: &World, mut server: Server) -> Result<()> {
     let (least, most) = world.options.store.pace().restarts;
+    let mut turn = 0;
     while !world.is_over.load(Ordering::SeqCst) {
-        wait(world.pause(least, most));
+        wait(world, world.pause(least, most));
         if !world.has_faults() {
             continue;
         }
+        if world.options.store == StoreKind::RedisCluster {
+            match turn % 3 {
+                0 => Change::Slots.perform(world, server.url())?,
+                1 => restart_node(world, &mut server)?,
+                _ => Change::Failover.perform(world, server.url())?,
+            }
+            turn += 1;
+            continue;
+        }
         if let Some(refusal) = draw(world) {
-            world.record(Fact::ServerRefuses);
-            let refused = refusal.begin(server.url()).and_then(|control| {
-                world.lock().faults.add(refusal.fault());
-                wait(world.pause(100, 1_500));
-                refusal.end(control)
-            });
-            world.record(Fact::ServerAccepts);
-            refused.expect("a server that runs can be told to refuse requests");
+            let _window = world.refusal();
+            let control = refusal.begin(server.url())?;
+            world.lock().faults.add(refusal.fault());
+            wait(world, world.pause(100, 1_500));
+            refusal.end(control)?;
             continue;
         }
-        if world.options.store == StoreKind::RedisCluster && world.chance(600) {
-            let change = Change::draw(world);
-            world.record(Fact::ServerRefuses);
-            let changed = change.perform(world, server.url());
-            world.lock().faults.add(change.fault());
-            world.record(Fact::ServerAccepts);
-            changed.expect("a cluster whose nodes run can be changed");
-            continue;
-        }
-        let node = (world.options.store == StoreKind::RedisCluster)
-            .then(|| world.lock().random.usize(0..server.url().split(',').count()));
         world.record(Fact::ServerKilled);
-        match node {
-            Some(node) => server.kill_node(node),
-            None => server.kill(),
-        }
+        server.kill();
         world.lock().faults.add(Fault::ServerKilled);
-        wait(world.pause(0, 500));
-        match node {
-            Some(node) => server.restart_node(node),
-            None => server.restart(),
-        }
+        wait(world, world.pause(0, 500));
+        server.restart();
         world.record(Fact::ServerStarted);
+    }
+    Ok(())
+}
+
+/// Kills a node of a cluster, and restarts it. Clients do not notice it if it is a replica.
+fn restart_node(world: &World, server: &mut Server) -> Result<()> {
+    let urls: Vec<&str> = server.url().split(',').collect();
+    let node = world.lock().random.usize(0..urls.len());
+    let is_primary = cluster::is_primary(urls[node])?;
+    if is_primary {
+        world.record(Fact::ServerKilled);
+    }
+    server.kill_node(node);
+    world.lock().faults.add(if is_primary { Fault::ServerKilled } else { Fault::ReplicaKilled });
+    wait(world, world.pause(0, 500));
+    server.restart_node(node);
+    if is_primary {
+        world.record(Fact::ServerStarted);
+    }
+    Ok(())
+}
+
+/// Waits, or until the run is over.
+fn wait(world: &World, time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time && !world.is_over.load(Ordering::SeqCst) {
+        sleep(Duration::from_millis(20));
     }
 }
 

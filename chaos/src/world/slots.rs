@@ -86,7 +86,7 @@ impl Slot {
 
     /// Sets the environment of its processes.
     pub(super) fn prepare(&self, store: StoreKind, ledger: &str, url: &str, is_control: bool) {
-        // The nodes of a cluster tell its clients their own addresses, so that a proxy would be passed by.
+        // The nodes of a cluster tell its clients their own addresses, so they would bypass a proxy.
         let is_behind_proxy = store != StoreKind::RedisCluster;
         let url = if is_behind_proxy { self.proxy.in_place_of(url) } else { url.to_owned() };
         let mut variables = server::variables(store, &url);

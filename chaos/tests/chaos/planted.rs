@@ -1,7 +1,7 @@
 //! Planted histories, sound and broken.
 
 use lambda_once_chaos::{
-    history::{Answer, End, Entry, Event, Fact, History, Key, Policy},
+    history::{Amendment, Answer, End, Entry, Event, Fact, History, Key, Policy},
     judge::{Terms, judge},
 };
 
@@ -111,43 +111,131 @@ fn lost_before() -> Story {
     Story::queue(Policy::Refuse).invoked(0, 0).began(10, 0, 0, false).at(30, Fact::Killed { worker: 0 })
 }
 
+impl Story {
+    /// An operator releases or settles the key, which takes 100 ms.
+    fn amended(self, at: u64, is_release: bool, outcome: Amendment) -> Self {
+        let key = 0;
+        self.at(at, Fact::Amending { key, is_release }).at(at + 100, Fact::Amended { key, is_release, outcome })
+    }
+
+    fn released(self, at: u64) -> Self {
+        self.amended(at, true, Amendment::Applied)
+    }
+}
+
 #[test]
 fn a_release_by_an_operator_allows_one_run_more() {
-    let released = || lost_before().at(4_000, Fact::Released { key: 0 });
-    released().invoked(4_100, 1).ran(4_110, 1, 1, true).acknowledged(4_150, 1).keeps();
-    let again = |story: Story| story.invoked(8_100, 2).ran(8_110, 2, 2, true).acknowledged(8_150, 2);
-    let lost_again = || released().invoked(4_100, 1).began(4_110, 1, 1, true).at(4_130, Fact::Killed { worker: 1 });
+    let released = || lost_before().released(4_000);
+    released().invoked(4_200, 1).ran(4_210, 1, 1, true).acknowledged(4_250, 1).keeps();
+    let again = |story: Story| story.invoked(8_200, 2).ran(8_210, 2, 2, true).acknowledged(8_250, 2);
+    let lost_again = || released().invoked(4_200, 1).began(4_210, 1, 1, true).at(4_230, Fact::Killed { worker: 1 });
     again(lost_again()).breaks("nothing runs after a loss under Refuse");
-    again(lost_again().at(8_000, Fact::Released { key: 0 })).keeps();
-    released().invoked(4_100, 1).ran(4_110, 1, 1, false).breaks("a run after a loss is told so");
+    again(lost_again().released(8_000)).keeps();
+    released().invoked(4_200, 1).ran(4_210, 1, 1, false).breaks("a run after a loss is told so");
+}
+
+#[test]
+fn a_release_that_was_refused_allows_nothing() {
+    let again = |story: Story| story.invoked(4_200, 1).ran(4_210, 1, 1, true).acknowledged(4_250, 1);
+    again(lost_before().amended(4_000, true, Amendment::Refused)).breaks("nothing runs after a loss under Refuse");
+    again(lost_before().amended(4_000, true, Amendment::Unknown)).keeps();
+    again(lost_before().amended(4_000, false, Amendment::Applied)).breaks("nothing runs after a loss under Refuse");
+}
+
+/// The tool begins before a run, which was released earlier, and releases it after its loss.
+#[test]
+fn a_slow_release_may_belong_to_a_run_that_began_meanwhile() {
+    let key = 0;
+    let slow = lost_before().released(4_000).at(4_200, Fact::Amending { key, is_release: true });
+    let lost = slow.invoked(4_300, 1).began(4_310, 1, 1, true).at(4_330, Fact::Killed { worker: 1 });
+    let released = lost.at(8_000, Fact::Amended { key, is_release: true, outcome: Amendment::Applied });
+    released.invoked(8_200, 2).ran(8_210, 2, 2, true).acknowledged(8_250, 2).keeps();
 }
 
 #[test]
 fn a_release_after_an_effect_breaks_the_promise_unless_the_effect_came_later() {
-    let again = |story: Story| story.invoked(4_100, 1).ran(4_110, 1, 1, true).acknowledged(4_150, 1);
-    let released = Fact::Released { key: 0 };
-    again(lost(Policy::Refuse).at(4_000, released)).breaks("at most one effect");
+    let again = |story: Story| story.invoked(4_200, 1).ran(4_210, 1, 1, true).acknowledged(4_250, 1);
+    again(lost(Policy::Refuse).released(4_000)).breaks("at most one effect");
     let frozen = Story::queue(Policy::Refuse).invoked(0, 0).began(10, 0, 0, false).at(20, Fact::Frozen { worker: 0 });
-    let thawed = frozen.at(4_000, released).at(4_040, Fact::Thawed { worker: 0 }).effect(4_050, 0);
-    again(thawed).keeps();
+    again(frozen.released(4_000).at(4_140, Fact::Thawed { worker: 0 }).effect(4_150, 0)).keeps();
+}
+
+#[test]
+fn nothing_runs_after_an_operator_has_settled_the_key() {
+    let settled = lost(Policy::Refuse).amended(4_000, false, Amendment::Applied).invoked(4_200, 1);
+    settled.ran(4_210, 1, 1, true).acknowledged(4_250, 1).breaks("a decided key does not run");
+}
+
+/// What made the first message refused no longer counts for one that is sent after a release.
+#[test]
+fn a_message_that_is_sent_after_a_release_is_not_refused_for_an_earlier_loss() {
+    let sent = Fact::Sent { message: 1, key: 0 };
+    let dead = |story: Story| {
+        let dead = story.at(4_000, Fact::DeadLettered { message: 0 });
+        let sent = dead
+            .released(9_000)
+            .at(9_100, sent)
+            .at(9_200, Fact::Invoked { invocation: 1, worker: 1, deadline: 10_700 });
+        sent.at(9_200, Fact::Delivered { message: 1, invocation: 1 })
+    };
+    let refused = |story: Story| {
+        let responded = story.at(9_300, Fact::Responded { invocation: 1 });
+        responded.at(30_000, Fact::DeadLettered { message: 1 }).at(30_000, Fact::Calm)
+    };
+    refused(dead(lost_before())).breaks("no message is lost");
+    refused(dead(lost_before()).at(9_250, Fact::Struck { worker: 1, is_silent: false })).keeps();
+}
+
+/// A worker is frozen when it is about to begin a run, and thaws when another worker has taken over.
+#[test]
+fn a_run_that_was_decided_before_a_freeze_precedes_what_ran_meanwhile() {
+    let frozen = Story::queue(Policy::Probe).invoked(0, 0).at(10, Fact::Frozen { worker: 0 });
+    let other = frozen.invoked(4_000, 1).ran(4_010, 0, 1, true).acknowledged(4_050, 1);
+    let late = |took_over| Fact::Began { run: 1, key: 0, worker: 0, invocation: Some(0), took_over };
+    other.at(4_100, Fact::Thawed { worker: 0 }).at(4_101, late(false)).keeps();
+    // Without a freeze it is decided when it begins.
+    let other =
+        Story::queue(Policy::Probe).invoked(0, 0).invoked(4_000, 1).ran(4_010, 0, 1, true).acknowledged(4_050, 1);
+    other.at(4_101, late(false)).breaks("a decided key does not run");
+}
+
+/// A worker thaws when another has released the key, and claims it at once.
+#[test]
+fn a_run_just_after_a_freeze_may_also_be_decided_after_it() {
+    let frozen = Story::queue(Policy::Probe).at(10, Fact::Frozen { worker: 0 }).invoked(4_000, 1);
+    let released = frozen.began(4_010, 0, 1, false).ended(4_030, 0, End::Transient).reported(4_050, 1);
+    let thawed = released.at(4_100, Fact::Thawed { worker: 0 }).invoked(4_110, 0);
+    thawed.ran(4_150, 1, 0, false).acknowledged(4_200, 0).keeps();
+}
+
+#[test]
+fn a_recorded_outcome_does_not_become_unknown() {
+    let done = || Story::http(Policy::Refuse).at(0, Fact::Asked { call: 0, key: 0, worker: 0 }).ran(10, 0, 0, false);
+    let answered = || done().at(60, Fact::Told { call: 0, answer: result(0) });
+    let unknown = |story: Story| {
+        let asked = story.at(5_000, Fact::Asked { call: 1, key: 0, worker: 1 });
+        asked.at(5_020, Fact::Told { call: 1, answer: Answer::Abandoned })
+    };
+    unknown(answered()).breaks("a recorded outcome stays");
+    unknown(
+        done().at(30, Fact::Struck { worker: 0, is_silent: false }).at(60, Fact::Told { call: 0, answer: result(0) }),
+    )
+    .keeps();
 }
 
 /// The outcome of a run is lost when a server that has started a second and a half before responds too late.
 #[test]
 fn a_server_that_has_just_started_may_respond_too_late() {
-    let story = || {
-        let started = Story::queue(Policy::Rerun).at(0, Fact::ServerKilled).at(500, Fact::ServerStarted);
+    let again = |started: Story| {
         let ran = started.invoked(2_000, 0).ran(2_010, 0, 0, false).reported(2_050, 0);
         ran.invoked(6_000, 1).ran(6_010, 1, 1, true).acknowledged(6_050, 1)
     };
-    story().breaks("a decided key does not run");
-    assert_eq!(judge(&story().0, Terms { slow_start: 1_000, ..TERMS }), []);
-}
-
-#[test]
-fn nothing_runs_after_an_operator_has_settled_the_key() {
-    let settled = lost(Policy::Refuse).at(4_000, Fact::Settled { key: 0 }).invoked(4_100, 1);
-    settled.ran(4_110, 1, 1, true).acknowledged(4_150, 1).breaks("a decided key does not run");
+    let first = Story::queue(Policy::Rerun).at(500, Fact::ServerStarted);
+    let killed = Story::queue(Policy::Rerun).at(0, Fact::ServerStarted).at(100, Fact::ServerKilled);
+    for story in [again(first), again(killed.at(500, Fact::ServerStarted))] {
+        assert_eq!(judge(&story.0, Terms { slow_start: 2_000, ..TERMS }), []);
+        story.breaks("a decided key does not run");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The tests of the functions in `bin/`, in one program, but for those of `traces.rs`.
+//! The tests of the functions in `bin/`, in one program, except those of `traces.rs`.
 
 #![cfg(test)]
 #![allow(dead_code, reason = "nothing runs their `main`")]
