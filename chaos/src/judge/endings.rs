@@ -77,7 +77,7 @@ fn may_be_refused(index: &Index, key: KeyId, of: &Key, message: &Message) -> boo
     if of.policy != Policy::Refuse {
         return false;
     }
-    // What happened before an operator's action, after which the message was sent, does not count. A claim may be late.
+    // If the message was sent after an operator's action, nothing before that action counts. A claim may be late.
     let since = index.amended_before(key, message.sent);
     let is_since = |at: Ms| since.is_none_or(|since| at + LATE >= since.at);
     index.runs_of(key).any(|run| is_since(run.began.at) && index.may_be_lost(run, index.end))

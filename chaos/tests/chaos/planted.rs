@@ -166,7 +166,7 @@ fn nothing_runs_after_an_operator_has_settled_the_key() {
     settled.ran(4_210, 1, 1, true).acknowledged(4_250, 1).breaks("a decided key does not run");
 }
 
-/// What made the first message refused no longer counts for one that is sent after a release.
+/// A loss before a release is no reason to refuse a message that is sent after it.
 #[test]
 fn a_message_that_is_sent_after_a_release_is_not_refused_for_an_earlier_loss() {
     let sent = Fact::Sent { message: 1, key: 0 };
@@ -188,7 +188,7 @@ fn a_message_that_is_sent_after_a_release_is_not_refused_for_an_earlier_loss() {
 
 /// A worker is frozen when it is about to begin a run, and thaws when another worker has taken over.
 #[test]
-fn a_run_that_was_decided_before_a_freeze_precedes_what_ran_meanwhile() {
+fn a_run_that_was_decided_before_a_freeze_precedes_later_runs() {
     let frozen = Story::queue(Policy::Probe).invoked(0, 0).at(10, Fact::Frozen { worker: 0 });
     let other = frozen.invoked(4_000, 1).ran(4_010, 0, 1, true).acknowledged(4_050, 1);
     let late = |took_over| Fact::Began { run: 1, key: 0, worker: 0, invocation: Some(0), took_over };
