@@ -2,7 +2,7 @@
 
 WORD      only the bugs whose rule or store is a WORD, or whose text contains it
 
-Prints a table of the broken promise, and of the operations that had begun until then. Fails if a bug is not found within OPERATIONS. Scripts
+Prints a table of the broken promise, and of the operations that had begun until then. The last run's output is in target/mutants/chaos.log. Fails if a bug is not found within OPERATIONS. Scripts
 and SQL are changed in a copy of the program, Rust in a copy of the sources below target/chaos-bugs/, which is built into the same directory
 as the workspace.
 """
@@ -16,11 +16,11 @@ import sys
 
 from tools.lib.common import ROOT, exit_on_signals, say
 from tools.tests import plants
-from tools.tests.mutants.program import Program
+from tools.tests.mutants.program import FOLDER, Program
 from tools.tests.mutants.tokens import Mutant
 from tools.tests.planted.chaos import CHAOS
 
-OPERATIONS = 1000
+OPERATIONS = 4000
 COPY = ROOT / "target" / "chaos-bugs"
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 PROGRAM = TARGET / "debug" / "chaos"
@@ -75,6 +75,7 @@ def find(plant):
     with (built if is_built(plant) else changed)(plant) as program:
         command = [program, "--store", plant.tests.split()[1], "--operations", str(OPERATIONS), "--tool", str(TOOL)]
         ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    (FOLDER / "chaos.log").write_text(ran.stdout)
     found = FOUND.search(ran.stdout)
     return found and found.groups()
 

@@ -12,7 +12,7 @@ from tools.lib.common import ROOT
 
 FOLDER = ROOT / "target" / "mutants"
 # Of one run of all tests of a store, in seconds.
-PATIENCE = 240
+PATIENCE = 600
 # The tests mostly wait.
 THREADS = "12"
 
