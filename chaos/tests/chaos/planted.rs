@@ -153,7 +153,7 @@ fn a_slow_release_may_belong_to_a_run_that_began_meanwhile() {
 }
 
 #[test]
-fn a_release_after_an_effect_breaks_the_promise_unless_the_effect_came_later() {
+fn a_release_after_an_effect_breaks_the_promise_unless_it_came_later() {
     let again = |story: Story| story.invoked(4_200, 1).ran(4_210, 1, 1, true).acknowledged(4_250, 1);
     again(lost(Policy::Refuse).released(4_000)).breaks("at most one effect");
     let frozen = Story::queue(Policy::Refuse).invoked(0, 0).began(10, 0, 0, false).at(20, Fact::Frozen { worker: 0 });
@@ -168,7 +168,7 @@ fn nothing_runs_after_an_operator_has_settled_the_key() {
 
 /// A loss before a release is no reason to refuse a message that is sent after it.
 #[test]
-fn a_message_that_is_sent_after_a_release_is_not_refused_for_an_earlier_loss() {
+fn a_message_sent_after_a_release_is_not_refused_for_an_earlier_loss() {
     let sent = Fact::Sent { message: 1, key: 0 };
     let dead = |story: Story| {
         let dead = story.at(4_000, Fact::DeadLettered { message: 0 });
