@@ -119,7 +119,11 @@ class ValkeyCluster:
         self.nodes[node].resume()
 
     def is_up(self):
-        return all(self.sees_all(node.port) for node in self.nodes)
+        try:
+            return all(self.sees_all(node.port) for node in self.nodes)
+        # A node is busy, or loads its data.
+        except (OSError, ValueError):
+            return False
 
     def sees_all(self, port):
         text = asked(port, "CLUSTER INFO")
@@ -129,4 +133,7 @@ class ValkeyCluster:
         return "\n".join(node.log() for node in self.nodes)
 
     def is_replicated(self):
-        return all("master_link_status:up" in asked(node.port, "INFO replication") for node in self.nodes[self.primaries :])
+        try:
+            return all("master_link_status:up" in asked(node.port, "INFO replication") for node in self.nodes[self.primaries :])
+        except (OSError, ValueError):
+            return False

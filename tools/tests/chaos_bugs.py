@@ -2,7 +2,8 @@
 
 WORD      only the bugs whose rule or store is a WORD, or whose text contains it
 
-Prints a table of the broken promise, and of the operations that had begun until then. The last run's output is in target/mutants/chaos.log. Fails if a bug is not found within OPERATIONS. Scripts
+Prints, for each bug, the promise that it breaks and the number of operations begun by then. The last run's output is in
+target/mutants/chaos.log. Fails if a bug is not found within OPERATIONS, unless it is known to be too rare. Scripts
 and SQL are changed in a copy of the program, Rust in a copy of the sources below target/chaos-bugs/, which is built into the same directory
 as the workspace.
 """
@@ -18,7 +19,7 @@ from tools.lib.common import ROOT, exit_on_signals, say
 from tools.tests import plants
 from tools.tests.mutants.program import FOLDER, Program
 from tools.tests.mutants.tokens import Mutant
-from tools.tests.planted.chaos import CHAOS
+from tools.tests.planted.chaos import CHAOS, TOO_RARE
 
 OPERATIONS = 4000
 COPY = ROOT / "target" / "chaos-bugs"
@@ -75,7 +76,10 @@ def find(plant):
     with (built if is_built(plant) else changed)(plant) as program:
         command = [program, "--store", plant.tests.split()[1], "--operations", str(OPERATIONS), "--tool", str(TOOL)]
         ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "chaos.log").write_text(ran.stdout)
+    if ran.returncode not in (0, 1):
+        sys.exit(f"chaos did not run: {plant.bug}")
     found = FOUND.search(ran.stdout)
     return found and found.groups()
 
@@ -97,13 +101,13 @@ def main():
     try:
         for plant in chosen:
             found = find(plant)
-            missed += not found
+            missed += not found and plant.bug not in TOO_RARE
             promise, operations = found or ("**not found**", OPERATIONS)
             print(f"| {plant.rule} | {plant.bug} | {promise} | {operations} |", flush=True)
     finally:
         if any(map(is_built, chosen)):
             subprocess.run(BUILD, cwd=ROOT, check=True)
-    say(f"{len(chosen) - missed} of {len(chosen)} bugs are found")
+    say(f"{len(chosen)} bugs, {missed} of which should have been found and were not")
     return int(missed > 0)
 
 

@@ -25,8 +25,6 @@ pub(super) struct Run {
     pub(super) began: Moment,
     /// The earliest time from which its lease may count: its claim follows the request.
     pub(super) claimed: Ms,
-    /// Before this time nobody else may have its key, unless it was released.
-    pub(super) holds_until: Ms,
     pub(super) effect: Option<Moment>,
     pub(super) rows: u32,
     pub(super) ended: Option<(End, Moment)>,
@@ -101,12 +99,15 @@ pub struct Index {
     transactions: Vec<bool>,
 }
 
-/// An operator's action. If its outcome is unknown, it has no end.
+/// An operator's action.
 #[derive(Clone, Copy, Debug)]
 struct Amending {
     is_release: bool,
     begin: Moment,
+    /// Until then it lasts.
     end: Option<Moment>,
+    /// Whether it certainly changed the record.
+    is_applied: bool,
 }
 
 /// A request is sent after its handler has reported its end, and the two are recorded by different tasks.
@@ -197,9 +198,6 @@ impl Index {
             }
             Fact::Began { run, key, worker, invocation, took_over } => {
                 assert_eq!(run as usize, self.runs.len(), "runs are numbered in order");
-                let deadline =
-                    invocation.and_then(|invocation| self.invocations.get(&invocation)).map(|of| of.deadline);
-                let holds_until = deadline.unwrap_or(now.at + self.terms.shortest_hold);
                 let is_open = |call: &&Call| call.worker == worker && call.told.is_none();
                 let asked = self.calls_of(key).filter(is_open).map(|call| call.asked).max();
                 let claimed = asked.filter(|_| invocation.is_none()).unwrap_or(now.at);
@@ -211,7 +209,6 @@ impl Index {
                     took_over,
                     began: now,
                     claimed,
-                    holds_until,
                     effect: None,
                     rows: 0,
                     ended: None,
@@ -226,7 +223,12 @@ impl Index {
             Fact::Row { run } => self.runs[run as usize].rows += 1,
             Fact::Ended { run, end } => self.runs[run as usize].ended = Some((end, now)),
             Fact::Amending { key, is_release } => {
-                self.amendments.entry(key).or_default().push(Amending { is_release, begin: now, end: None });
+                self.amendments.entry(key).or_default().push(Amending {
+                    is_release,
+                    begin: now,
+                    end: None,
+                    is_applied: false,
+                });
             }
             Fact::Amended { key, is_release, outcome } => self.amended(now, key, is_release, outcome),
             Fact::Struck { worker, is_silent } => {
@@ -242,7 +244,9 @@ impl Index {
             }
             Fact::ServerKilled => self.outages.push((now.at, Ms::MAX)),
             // The first start follows no kill.
-            Fact::ServerStarted if self.outages.is_empty() => self.outages.push((now.at, now.at)),
+            Fact::ServerStarted if self.outages.is_empty() && self.terms.slow_start > 0 => {
+                self.outages.push((now.at, now.at));
+            }
             Fact::ServerStarted => end_last(&mut self.outages, now.at),
             Fact::ServerRefuses => self.refusals.push((now.at, Ms::MAX)),
             Fact::ServerAccepts => end_last(&mut self.refusals, now.at),
@@ -300,30 +304,37 @@ impl Index {
 
     fn amended(&mut self, now: Moment, key: KeyId, is_release: bool, outcome: Amendment) {
         let actions = self.amendments.entry(key).or_default();
-        match outcome {
-            Amendment::Applied => {
-                if let Some(last) = actions.last_mut() {
-                    last.end = Some(now);
-                }
-                if !is_release {
-                    self.shown.entry(key).or_insert(now);
-                }
+        if outcome == Amendment::Refused {
+            actions.pop();
+        } else if let Some(last) = actions.last_mut() {
+            last.end = Some(now);
+            last.is_applied = outcome == Amendment::Applied;
+            if last.is_applied && !is_release {
+                self.shown.entry(key).or_insert(now);
             }
-            Amendment::Refused => _ = actions.pop(),
-            Amendment::Unknown => {}
         }
     }
 
-    /// Returns whether an operator may have released the key between these moments.
-    pub(super) fn may_be_released(&self, key: KeyId, from: Moment, until: Moment) -> bool {
-        let releases = self.amendments.get(&key).into_iter().flatten().filter(|action| action.is_release);
-        let mut between = releases.filter(|action| action.begin < until && action.end.is_none_or(|end| end > from));
-        between.next().is_some()
+    /// Returns whether an operator may have released the key of the run between the decision to begin it and this moment.
+    pub(super) fn may_be_released(&self, run: &Run, until: Moment) -> bool {
+        let from = self.may_be_decided(run);
+        let releases = self.amendments.get(&run.key).into_iter().flatten().filter(|action| action.is_release);
+        let is_between = |action: &Amending| action.begin < until && action.end.is_none_or(|end| end.at >= from);
+        releases.copied().any(|action| is_between(&action))
     }
 
-    /// Returns the last moment before this one at which an operator had released or settled the key.
+    /// Returns the begin of the last action that had released or settled the key before this moment.
     pub(super) fn amended_before(&self, key: KeyId, at: Moment) -> Option<Moment> {
-        self.amendments.get(&key)?.iter().filter_map(|action| action.end).filter(|end| *end < at).max()
+        let is_over = |action: &&Amending| action.is_applied && action.end.is_some_and(|end| end < at);
+        self.amendments.get(&key)?.iter().filter(is_over).map(|action| action.begin).max()
+    }
+
+    /// Returns the time before which nobody else may have the key of the run, unless it was released.
+    pub(super) fn holds_until(&self, run: &Run) -> Ms {
+        match run.invocation.and_then(|invocation| self.invocations.get(&invocation)) {
+            Some(invocation) => invocation.deadline,
+            None => self.may_be_decided(run) + self.terms.shortest_hold,
+        }
     }
 
     /// Returns the earliest time at which the begin of the run may have been decided: when its worker was stalled, if the run
@@ -355,7 +366,7 @@ impl Index {
             None | Some((End::Unknown, _)) => true,
             Some((End::Transient, _)) => false,
             Some((End::Returned | End::Permanent, end)) => {
-                if run.invocation.is_some() && end.at + self.terms.late_end >= run.holds_until {
+                if run.invocation.is_some() && end.at + self.terms.late_end >= self.holds_until(run) {
                     return true;
                 }
                 let is_long = run.invocation.is_none() && end.at >= run.claimed + self.terms.long_run;

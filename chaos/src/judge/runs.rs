@@ -16,7 +16,8 @@ pub(super) fn check(index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violati
         }
         for earlier in &runs[..place] {
             let violations = pair(index, key, of, earlier, run);
-            // Its worker may have been stalled between the decision to begin the run and the begin. Then it was the first.
+            // Its worker may have been stalled between the decision to begin the run and the begin. In that case it may count as
+            // the first of the two.
             let may_be_first = index.may_be_decided(run) < earlier.began.at;
             if !(may_be_first && pair(index, key, of, run, earlier).is_empty()) {
                 found.extend(violations);
@@ -45,8 +46,9 @@ fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run) -> Vec<Vi
     let is_released = matches!(earlier.ended, Some((End::Transient, _)));
     // A transaction that was not committed is released, although its handler had returned.
     let is_rolled_back = of.is_transaction && matches!(earlier.ended, Some((End::Returned, _)));
-    if !is_released && !is_rolled_back && run.began.at < earlier.holds_until && !is_late(index, run) {
-        let text = format!("run {second} began before {} ms, until when run {first} held the key", earlier.holds_until);
+    let holds_until = index.holds_until(earlier);
+    if !is_released && !is_rolled_back && run.began.at < holds_until && !is_late(index, run) {
+        let text = format!("run {second} began before {holds_until} ms, until when run {first} held the key");
         violate("a lost run keeps its lease", text);
     }
     if earlier.rows > 0 {
@@ -67,11 +69,11 @@ fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run) -> Vec<Vi
     if is_certain && !run.took_over {
         violate("a run after a loss is told so", format!("run {first} was lost, and run {second} not told"));
     }
-    if is_certain && of.policy == Policy::Refuse && !index.may_be_released(key, earlier.began, run.began) {
+    if is_certain && of.policy == Policy::Refuse && !index.may_be_released(earlier, run.began) {
         violate("nothing runs after a loss under Refuse", format!("run {first} was lost, and run {second} began"));
     }
     // An effect after the operator has looked for it is the operator's risk.
-    let is_in_time = |effect| effect < run.began && !index.may_be_released(key, earlier.began, effect);
+    let is_in_time = |effect| effect < run.began && !index.may_be_released(earlier, effect);
     if earlier.effect.is_some_and(is_in_time) && run.effect.is_some() && of.policy != Policy::Rerun {
         violate("at most one effect", format!("{:?}: runs {first} and {second} took effect", of.policy));
     }

@@ -2,4 +2,6 @@
 //! library.
 
 mod independence;
+mod operators;
 mod planted;
+mod story;

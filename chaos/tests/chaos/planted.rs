@@ -1,96 +1,11 @@
 //! Planted histories, sound and broken.
 
 use lambda_once_chaos::{
-    history::{Amendment, Answer, End, Entry, Event, Fact, History, Key, Policy},
+    history::{Answer, End, Entry, Fact, Key, Policy},
     judge::{Terms, judge},
 };
 
-const TERMS: Terms = Terms { shortest_hold: 400, late_end: 600, long_run: 700, grace: 250, slow_start: 0 };
-
-const fn key(entry: Entry, policy: Policy) -> Key {
-    Key { entry, policy, order: None, is_transaction: false, is_poison: false }
-}
-
-/// A history of the key 0, to which each method adds an event at a time.
-struct Story(History);
-
-impl Story {
-    fn of(key: Key) -> Self {
-        Self(History { keys: vec![key], events: Vec::new() })
-    }
-
-    fn queue(policy: Policy) -> Self {
-        Self::of(key(Entry::Queue, policy)).at(0, Fact::Sent { message: 0, key: 0 })
-    }
-
-    fn http(policy: Policy) -> Self {
-        Self::of(key(Entry::Http, policy))
-    }
-
-    fn at(mut self, at: u64, fact: Fact) -> Self {
-        self.0.events.push(Event { at, fact });
-        self
-    }
-
-    /// Delivers the message 0 to a worker of the same number.
-    fn invoked(self, at: u64, invocation: u32) -> Self {
-        let invoked = Fact::Invoked { invocation, worker: invocation, deadline: at + 1_500 };
-        self.at(at, invoked).at(at, Fact::Delivered { message: 0, invocation })
-    }
-
-    fn acknowledged(self, at: u64, invocation: u32) -> Self {
-        self.at(at, Fact::Responded { invocation }).at(at, Fact::Acknowledged { message: 0, invocation })
-    }
-
-    fn reported(self, at: u64, invocation: u32) -> Self {
-        self.at(at, Fact::Responded { invocation })
-    }
-
-    /// Begins the run in the invocation, or in the request, that the worker of this number handles.
-    fn began(self, at: u64, run: u32, worker: u32, took_over: bool) -> Self {
-        let invocation = (self.0.keys[0].entry == Entry::Queue).then_some(worker);
-        self.at(at, Fact::Began { run, key: 0, worker, invocation, took_over })
-    }
-
-    fn effect(self, at: u64, run: u32) -> Self {
-        self.at(at, Fact::Effect { run })
-    }
-
-    fn ended(self, at: u64, run: u32, end: End) -> Self {
-        self.at(at, Fact::Ended { run, end })
-    }
-
-    /// Begins the run, and lets it take effect and return.
-    fn ran(self, at: u64, run: u32, worker: u32, took_over: bool) -> Self {
-        self.began(at, run, worker, took_over).effect(at + 10, run).ended(at + 20, run, End::Returned)
-    }
-
-    fn answered(self, at: u64, call: u32, answer: Answer) -> Self {
-        self.at(at, Fact::Asked { call, key: 0, worker: call }).at(at + 1, Fact::Told { call, answer })
-    }
-
-    fn breaks(self, property: &str) {
-        let found = judge(&self.0, TERMS);
-        assert!(found.iter().any(|violation| violation.property == property), "{property}: {found:?}");
-    }
-
-    fn keeps(self) {
-        assert_eq!(judge(&self.0, TERMS), []);
-    }
-}
-
-const fn result(run: u32) -> Answer {
-    Answer::Result { run, is_replay: false }
-}
-
-const fn replay(run: u32) -> Answer {
-    Answer::Result { run, is_replay: true }
-}
-
-/// A worker takes effect and is killed before it responds.
-fn lost(policy: Policy) -> Story {
-    Story::queue(policy).invoked(0, 0).began(10, 0, 0, false).effect(20, 0).at(30, Fact::Killed { worker: 0 })
-}
+use super::story::{Story, TERMS, key, lost, replay, result};
 
 #[test]
 fn a_message_that_takes_effect_once_keeps() {
@@ -106,86 +21,6 @@ fn an_effect_may_be_repeated_after_a_kill_under_rerun_alone() {
     again(Policy::Probe).breaks("at most one effect");
 }
 
-/// A worker is killed before it takes effect.
-fn lost_before() -> Story {
-    Story::queue(Policy::Refuse).invoked(0, 0).began(10, 0, 0, false).at(30, Fact::Killed { worker: 0 })
-}
-
-impl Story {
-    /// An operator releases or settles the key, which takes 100 ms.
-    fn amended(self, at: u64, is_release: bool, outcome: Amendment) -> Self {
-        let key = 0;
-        self.at(at, Fact::Amending { key, is_release }).at(at + 100, Fact::Amended { key, is_release, outcome })
-    }
-
-    fn released(self, at: u64) -> Self {
-        self.amended(at, true, Amendment::Applied)
-    }
-}
-
-#[test]
-fn a_release_by_an_operator_allows_one_run_more() {
-    let released = || lost_before().released(4_000);
-    released().invoked(4_200, 1).ran(4_210, 1, 1, true).acknowledged(4_250, 1).keeps();
-    let again = |story: Story| story.invoked(8_200, 2).ran(8_210, 2, 2, true).acknowledged(8_250, 2);
-    let lost_again = || released().invoked(4_200, 1).began(4_210, 1, 1, true).at(4_230, Fact::Killed { worker: 1 });
-    again(lost_again()).breaks("nothing runs after a loss under Refuse");
-    again(lost_again().released(8_000)).keeps();
-    released().invoked(4_200, 1).ran(4_210, 1, 1, false).breaks("a run after a loss is told so");
-}
-
-#[test]
-fn a_release_that_was_refused_allows_nothing() {
-    let again = |story: Story| story.invoked(4_200, 1).ran(4_210, 1, 1, true).acknowledged(4_250, 1);
-    again(lost_before().amended(4_000, true, Amendment::Refused)).breaks("nothing runs after a loss under Refuse");
-    again(lost_before().amended(4_000, true, Amendment::Unknown)).keeps();
-    again(lost_before().amended(4_000, false, Amendment::Applied)).breaks("nothing runs after a loss under Refuse");
-}
-
-/// The tool begins before a run, which was released earlier, and releases it after its loss.
-#[test]
-fn a_slow_release_may_belong_to_a_run_that_began_meanwhile() {
-    let key = 0;
-    let slow = lost_before().released(4_000).at(4_200, Fact::Amending { key, is_release: true });
-    let lost = slow.invoked(4_300, 1).began(4_310, 1, 1, true).at(4_330, Fact::Killed { worker: 1 });
-    let released = lost.at(8_000, Fact::Amended { key, is_release: true, outcome: Amendment::Applied });
-    released.invoked(8_200, 2).ran(8_210, 2, 2, true).acknowledged(8_250, 2).keeps();
-}
-
-#[test]
-fn a_release_after_an_effect_breaks_the_promise_unless_it_came_later() {
-    let again = |story: Story| story.invoked(4_200, 1).ran(4_210, 1, 1, true).acknowledged(4_250, 1);
-    again(lost(Policy::Refuse).released(4_000)).breaks("at most one effect");
-    let frozen = Story::queue(Policy::Refuse).invoked(0, 0).began(10, 0, 0, false).at(20, Fact::Frozen { worker: 0 });
-    again(frozen.released(4_000).at(4_140, Fact::Thawed { worker: 0 }).effect(4_150, 0)).keeps();
-}
-
-#[test]
-fn nothing_runs_after_an_operator_has_settled_the_key() {
-    let settled = lost(Policy::Refuse).amended(4_000, false, Amendment::Applied).invoked(4_200, 1);
-    settled.ran(4_210, 1, 1, true).acknowledged(4_250, 1).breaks("a decided key does not run");
-}
-
-/// A loss before a release is no reason to refuse a message that is sent after it.
-#[test]
-fn a_message_sent_after_a_release_is_not_refused_for_an_earlier_loss() {
-    let sent = Fact::Sent { message: 1, key: 0 };
-    let dead = |story: Story| {
-        let dead = story.at(4_000, Fact::DeadLettered { message: 0 });
-        let sent = dead
-            .released(9_000)
-            .at(9_100, sent)
-            .at(9_200, Fact::Invoked { invocation: 1, worker: 1, deadline: 10_700 });
-        sent.at(9_200, Fact::Delivered { message: 1, invocation: 1 })
-    };
-    let refused = |story: Story| {
-        let responded = story.at(9_300, Fact::Responded { invocation: 1 });
-        responded.at(30_000, Fact::DeadLettered { message: 1 }).at(30_000, Fact::Calm)
-    };
-    refused(dead(lost_before())).breaks("no message is lost");
-    refused(dead(lost_before()).at(9_250, Fact::Struck { worker: 1, is_silent: false })).keeps();
-}
-
 /// A worker is frozen when it is about to begin a run, and thaws when another worker has taken over.
 #[test]
 fn a_run_that_was_decided_before_a_freeze_precedes_later_runs() {
@@ -197,6 +32,15 @@ fn a_run_that_was_decided_before_a_freeze_precedes_later_runs() {
     let other =
         Story::queue(Policy::Probe).invoked(0, 0).invoked(4_000, 1).ran(4_010, 0, 1, true).acknowledged(4_050, 1);
     other.at(4_101, late(false)).breaks("a decided key does not run");
+}
+
+/// The same over HTTP, where a claim has no deadline.
+#[test]
+fn a_request_that_was_decided_before_a_freeze_precedes_later_runs() {
+    let frozen = Story::http(Policy::Probe).at(0, Fact::Asked { call: 0, key: 0, worker: 0 });
+    let frozen = frozen.at(10, Fact::Frozen { worker: 0 }).at(4_000, Fact::Asked { call: 1, key: 0, worker: 1 });
+    let other = frozen.ran(4_010, 0, 1, true).at(4_050, Fact::Told { call: 1, answer: result(0) });
+    other.at(4_100, Fact::Thawed { worker: 0 }).began(4_101, 1, 0, false).keeps();
 }
 
 /// A worker thaws when another has released the key, and claims it at once.
@@ -217,6 +61,9 @@ fn a_recorded_outcome_does_not_become_unknown() {
         asked.at(5_020, Fact::Told { call: 1, answer: Answer::Abandoned })
     };
     unknown(answered()).breaks("a recorded outcome stays");
+    let lost = |answer| done().at(30, Fact::Killed { worker: 0 }).at(60, Fact::Told { call: 0, answer });
+    unknown(lost(replay(0))).breaks("a recorded outcome stays");
+    unknown(lost(Answer::Retry)).keeps();
     unknown(
         done().at(30, Fact::Struck { worker: 0, is_silent: false }).at(60, Fact::Told { call: 0, answer: result(0) }),
     )
