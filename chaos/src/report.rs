@@ -68,7 +68,11 @@ impl Default for Faults {
 
 impl Faults {
     pub(crate) fn add(&mut self, fault: Fault) {
-        self.0[fault as usize] += 1;
+        self.add_all(fault, 1);
+    }
+
+    pub(crate) fn add_all(&mut self, fault: Fault, count: u64) {
+        self.0[fault as usize] += count;
     }
 }
 

@@ -8,10 +8,13 @@ use std::{
 
 use redis::{Connection, FromRedisValue};
 
-use super::{Result, World};
+use super::{
+    Result, World,
+    server::{connect, send},
+};
 use crate::report::Fault;
 
-/// The longest time that a node takes to respond, or that a step takes.
+/// The longest time that a step takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The time after which a node gives up a failover.
 const FAILOVER: Duration = Duration::from_secs(6);
@@ -20,21 +23,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 const MOST_SLOTS: usize = 400;
 const LEAST_SLOTS: usize = 2 * MOST_SLOTS;
 const MOST_KEYS: u32 = 100;
-
-/// Sends a command, and returns the response.
-pub(super) fn send<T: FromRedisValue>(connection: &mut Connection, command: &str) -> Result<T> {
-    let mut words = command.split_whitespace();
-    let mut message = redis::cmd(words.next().unwrap_or_default());
-    words.for_each(|word| _ = message.arg(word));
-    message.query(connection).map_err(|error| format!("{command}: {error}").into())
-}
-
-/// Connects to the server at this URL.
-pub(super) fn connect(url: &str) -> Result<Connection> {
-    let connection = redis::Client::open(url)?.get_connection_with_timeout(PATIENCE)?;
-    connection.set_read_timeout(Some(PATIENCE))?;
-    Ok(connection)
-}
 
 /// A change of a cluster that loses no acknowledged write.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +53,7 @@ impl Change {
                 let keys = move_slots(world, source, target)?;
                 let mut state = world.lock();
                 state.faults.add(Fault::SlotsMoved);
-                (0..keys).for_each(|_| state.faults.add(Fault::KeyMoved));
+                state.faults.add_all(Fault::KeyMoved, keys);
             }
         }
         Ok(())

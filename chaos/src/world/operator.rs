@@ -1,6 +1,6 @@
 //! An operator, who decides about the messages of a dead-letter queue with the project's tool, and moves them back.
 //!
-//! The operator looks up the effect in the ledger first. What took effect is settled, and the rest is released.
+//! The operator looks for an effect in the ledger first. An operation with an effect is settled, and any other is released.
 
 use std::{
     env,

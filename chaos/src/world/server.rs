@@ -11,6 +11,7 @@ use std::{
 };
 
 use lambda_once::store::postgres::tokio_postgres::{self, NoTls};
+use redis::{Connection, FromRedisValue};
 use tokio::runtime::Handle;
 
 use super::{
@@ -30,6 +31,9 @@ use crate::{
 mod servers;
 
 pub(super) use servers::Server;
+
+/// The longest time that a server takes to respond to its administrator.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns host and port of a server, or of the first node of a cluster.
 pub(super) fn host_and_port(url: &str) -> &str {
@@ -181,16 +185,31 @@ fn draw(world: &World) -> Option<Refusal> {
     }
 }
 
+/// Sends a command, and returns the response.
+pub(super) fn send<T: FromRedisValue>(connection: &mut Connection, command: &str) -> Result<T> {
+    let mut words = command.split_whitespace();
+    let mut message = redis::cmd(words.next().unwrap_or_default());
+    words.for_each(|word| _ = message.arg(word));
+    message.query(connection).map_err(|error| format!("{command}: {error}").into())
+}
+
+/// Connects to the server at this URL.
+pub(super) fn connect(url: &str) -> Result<Connection> {
+    let connection = redis::Client::open(url)?.get_connection_with_timeout(PATIENCE)?;
+    connection.set_read_timeout(Some(PATIENCE))?;
+    Ok(connection)
+}
+
 /// The connection of an administrator, which outlives a refusal.
 enum Control {
-    Redis(redis::Connection),
+    Redis(Connection),
     Postgres(tokio_postgres::Client),
 }
 
 impl Control {
     fn open(url: &str) -> Result<Self> {
         if url.starts_with("redis") {
-            return Ok(Self::Redis(cluster::connect(url)?));
+            return Ok(Self::Redis(connect(url)?));
         }
         Handle::current().block_on(async {
             let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
@@ -201,7 +220,7 @@ impl Control {
 
     fn send(&mut self, command: &str) -> Result<()> {
         match self {
-            Self::Redis(server) => cluster::send(server, command),
+            Self::Redis(server) => send(server, command),
             Self::Postgres(client) => Ok(Handle::current().block_on(client.batch_execute(command))?),
         }
     }
