@@ -189,6 +189,7 @@ async fn the_next_version_and_this_one_take_turns_on_a_record(backend: Backend) 
     assert!(is_replay(&claim_one(&world.store, &rival(&done)).await, "1"));
     assert_eq!(world.amend(&done, Amendment::Redact).await.unwrap(), Amended::Changed);
     world.has_hint(&done, "a redaction").await;
+    assert_eq!(world.amend(&done, Amendment::Forget { completed: true }).await.unwrap(), Amended::Changed);
 
     // This version takes over from the next one, and the next one from this version.
     let lost = claim();

@@ -347,6 +347,12 @@ impl Subject {
         self.read(key).await.unwrap_or_else(|| broken(&format!("{what} is on record"), "Some(…)", None::<Record>))
     }
 
+    /// Expects the same record from a read without data, except for the data.
+    async fn has_all_but_data(&self, key: KeyHash, record: &Record) {
+        let read = only(self.store.read(&[key], ResultData::Omit).await);
+        expect("a read without data leaves out only that", read, Some(record.without_data()));
+    }
+
     async fn unchanged(&self, key: KeyHash, before: Option<&Record>, rule: &str) {
         expect(rule, self.read(key).await.as_ref(), before);
     }

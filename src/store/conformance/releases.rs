@@ -20,6 +20,7 @@ impl Subject {
         self.amended(key, Amendment::Release, "O7: a lapsed claim is released").await;
         let after = Record { released: Some(before.attempt), ..before };
         self.unchanged(key, Some(&after), "O7: a release changes nothing else").await;
+        self.has_all_but_data(key, &after).await;
     }
 }
 

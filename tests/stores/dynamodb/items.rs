@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_once::{
-    ErrorKind, Failure, Idempotency, Outcome, Store,
+    DynamoDbStore, ErrorKind, Failure, Idempotency, Outcome, Store,
     clock::{ManualClock, Timestamp},
-    record::{Fingerprint, Owner},
+    order::Sequence,
+    record::{Fingerprint, KeyHash, Owner},
     store::{
-        Claimed, Refusal, Settled,
+        Claimed, Refusal, ResultData, Settled,
+        amend::{Amend, AmendRequest, Amended, Amendment},
         dynamodb::{Calls, Config},
         transaction::Transactional,
     },
@@ -306,6 +308,52 @@ async fn a_stored_result_that_no_longer_decodes_is_a_permanent_error(calls: Call
     assert_eq!(world.runs(), 0);
 }
 
+async fn an_operator_changes_records_that_have_only_a_status(calls: Calls) {
+    let of_status = |status| vec![("status", text(status))];
+    let forget = |completed| Amendment::Forget { completed };
+    for (attributes, amendment) in [
+        (of_status("COMPLETED"), forget(true)),
+        (of_status("COMPLETED"), Amendment::Redact),
+        (of_status("FAILED"), forget(false)),
+        (of_status("INPROGRESS"), forget(false)),
+    ] {
+        let (world, store, key) = amendable(calls).await;
+        world.put(attributes.clone()).await;
+        let read = store.read(&[key], ResultData::Omit).await.remove(0).unwrap().unwrap();
+        let request = AmendRequest::new(key, &read, amendment);
+        let amended = store.amend(std::slice::from_ref(&request)).await.remove(0).unwrap();
+        assert_eq!(amended, Amended::Changed, "{request:?}");
+        assert_eq!(world.item().await.is_none(), matches!(request.amendment, Amendment::Forget { .. }), "{request:?}");
+    }
+}
+
+async fn an_operator_who_read_no_sequence_changes_no_record_with_one(calls: Calls) {
+    let handed_back = || {
+        let lapsed = number(Timestamp::EPOCH.as_millis());
+        [("status", text("INPROGRESS")), ("attempt", number(1)), ("in_progress_expiration", lapsed)]
+    };
+    for amendment in [Amendment::Forget { completed: false }, Amendment::Release] {
+        let (world, store, key) = amendable(calls).await;
+        world.put(handed_back()).await;
+        let read = store.read(&[key], ResultData::Omit).await.remove(0).unwrap().unwrap();
+        // The record has expired since, and its key is used in an order.
+        let sequence = text(&Sequence::from(7_u64).to_digits());
+        world.put(handed_back().into_iter().chain([("sequence", sequence)])).await;
+        let before = world.item().await;
+        let amended = store.amend(&[AmendRequest::new(key, &read, amendment)]).await.remove(0).unwrap();
+        assert!(matches!(amended, Amended::Unchanged { .. }), "{amended:?}");
+        assert_eq!(world.item().await, before);
+    }
+}
+
+/// Returns a store whose clock is at [`FUTURE`], and the key of the world's operation.
+async fn amendable(calls: Calls) -> (World, DynamoDbStore, KeyHash) {
+    let world = World::of(calls).await;
+    let store = Config::new(&world.table).calls(calls).build(world.direct.clone()).unwrap();
+    let key = world.once.key_hash(CHARGE, KEY).unwrap();
+    (world, store.with_clock(ManualClock::at(FUTURE)), key)
+}
+
 in_both_shapes!(
     an_item_of_a_typical_operation_takes_one_write_unit,
     an_attribute_that_is_not_known_survives_every_write,
@@ -323,4 +371,6 @@ in_both_shapes!(
     an_expired_record_counts_as_absent_whatever_its_attempt,
     records_of_a_newer_deployment_are_left_to_it,
     a_stored_result_that_no_longer_decodes_is_a_permanent_error,
+    an_operator_changes_records_that_have_only_a_status,
+    an_operator_who_read_no_sequence_changes_no_record_with_one,
 );

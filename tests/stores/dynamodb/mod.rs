@@ -7,6 +7,7 @@ use crate::support;
 
 mod batches;
 mod calls;
+mod claimless;
 mod deliveries;
 mod items;
 mod leases;
@@ -30,6 +31,7 @@ use crate::purpose::Purpose;
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use lambda_once::{
     Builder, Error, Failure, Idempotency, Outcome,
+    record::KeyHash,
     store::dynamodb::{Calls, Config},
 };
 use support::{
@@ -165,6 +167,17 @@ impl World {
         put.send().await.unwrap();
     }
 
+    /// Replaces the record of a key, bypassing the rules.
+    async fn write(&self, key: &KeyHash, attributes: Item) {
+        let put = self.direct.put_item().table_name(&self.table).set_item(Some(attributes));
+        put.item("id", text(&format!("once#{}", key.to_hex()))).send().await.unwrap();
+    }
+
+    async fn read(&self, key: &KeyHash) -> Item {
+        let get = self.direct.get_item().table_name(&self.table).key("id", text(&format!("once#{}", key.to_hex())));
+        get.consistent_read(true).send().await.unwrap().item.expect("a record")
+    }
+
     /// Returns the operations of the requests that passed the proxy.
     fn requests(&self) -> Vec<String> {
         self.proxy.requests().into_iter().map(|request| request.command).collect()
@@ -192,4 +205,8 @@ fn text(value: &str) -> AttributeValue {
 
 fn number(value: u64) -> AttributeValue {
     AttributeValue::N(value.to_string())
+}
+
+fn item<const N: usize>(attributes: [(&str, AttributeValue); N]) -> Item {
+    attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

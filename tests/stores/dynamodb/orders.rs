@@ -4,14 +4,15 @@ use std::time::{Duration, Instant};
 
 use lambda_once::{
     Error, ErrorKind, Failure, Outcome,
-    clock::ManualClock,
-    record::KeyHash,
-    store::{ClaimRequest, Claimed, Refusal, dynamodb::Config},
+    clock::{ManualClock, Timestamp},
+    record::{KeyHash, Status},
+    store::{ClaimRequest, Claimed, Refusal, Takeover, dynamodb::Config},
 };
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use tokio::join;
 
-use super::{CHARGE, Item, LEASE, MARGIN, World, assert_outcome, number, support, text};
+use super::{CHARGE, Item, LEASE, MARGIN, World, assert_outcome, item, number, support, text};
 use crate::support::{
     FUTURE,
     requests::{claim_one, entity, ordered},
@@ -83,6 +84,60 @@ async fn doubt_is_stored_as_documented_and_merged_doubt_without_an_operation() {
     }
     let merged: Vec<_> = std::iter::once(format!("{:064} ", 3)).chain((4..=66).map(entry)).collect();
     assert_eq!(doubt().await, merged.join(","));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ordered_claim_replaces_only_the_record_that_it_has_read() {
+    let world = World::new().await;
+    let store = Config::new(&world.table).build(support::client(&world.url).await).unwrap();
+    let store = store.with_clock(ManualClock::at(FUTURE));
+    let running = |attempt, lease: Timestamp| {
+        let attempt = |name| (name, number(attempt));
+        let lease = ("in_progress_expiration", number(lease.as_millis()));
+        // Released by an operator.
+        item([("status", text("INPROGRESS")), attempt("attempt"), attempt("released"), lease])
+    };
+    let lapsed = |attempt| running(attempt, Timestamp::EPOCH);
+    let live = || running(1, FUTURE.after(LEASE));
+    let completed = || {
+        let expired = ("expiration", number(FUTURE.seconds_rounded_down()));
+        item([("status", text("COMPLETED")), ("attempt", number(1)), expired])
+    };
+    let granted = |attempt, prior_status| Some((attempt, Some(prior_status)));
+    for (takeover, fingerprint) in [
+        (Takeover::Allowed, None),
+        (Takeover::Allowed, ordered(&entity(), 5).fingerprint),
+        (Takeover::Refused, None),
+        (Takeover::Refused, ordered(&entity(), 5).fingerprint),
+    ] {
+        for (found, changed, expected) in [
+            (Some(lapsed(1)), live(), None),
+            (Some(lapsed(1)), lapsed(2), granted(3, Status::InProgress)),
+            (Some(lapsed(1)), completed(), granted(2, Status::Completed)),
+            (None, live(), None),
+            (None, lapsed(1), granted(2, Status::InProgress)),
+            (None, completed(), granted(2, Status::Completed)),
+        ] {
+            let claim = ClaimRequest { takeover, fingerprint, ..ordered(&entity(), 5) };
+            // The first request expects no record.
+            let refused = usize::from(found.is_some());
+            if let Some(attributes) = found {
+                world.write(&claim.key, attributes).await;
+            }
+            let mut held = world.proxy.on_command("TransactWriteItems").nth(1 + refused).hold();
+            let (answer, ()) = join!(claim_one(&store, &claim), async {
+                held.arrived().await;
+                world.write(&claim.key, changed.clone()).await;
+                held.release();
+            });
+            let found = match answer.unwrap() {
+                Claimed::Granted(grant) => Some((grant.attempt, grant.prior_status)),
+                Claimed::Refused(Refusal::InProgress { lease_until: Some(_), attempt: 1 }) => None,
+                Claimed::Refused(refusal) => panic!("{refusal:?}"),
+            };
+            assert_eq!(found, expected, "{takeover:?} {fingerprint:?} {changed:?}");
+        }
+    }
 }
 
 #[tokio::test]
