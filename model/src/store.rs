@@ -204,7 +204,7 @@ impl System {
         let mark =
             state.mark.as_ref().map(|mark| mark_to_library(&self.mark_seen_by_settle(mark, message, settle), false));
         let (change, new_mark, settled) =
-            ordering::settle(seen.as_ref(), mark.as_ref(), &request, at(now)).expect(KNOWN);
+            ordering::settle(Ok(seen.clone()), mark.as_ref(), &request, at(now)).expect(KNOWN);
         match &change {
             Applied::Keep => {}
             Applied::Put(record) => {

@@ -118,7 +118,7 @@ impl MemoryStore {
     fn settle_one(&self, request: &SettleRequest) -> Result<Settled, Error> {
         let mut state = self.lock();
         let (record, mark) = state.of(&request.key);
-        let (change, mark, answer) = ordering::settle(record, mark, request, self.clock.now())?;
+        let (change, mark, answer) = ordering::settle(Ok(record.cloned()), mark, request, self.clock.now())?;
         state.apply(request.key, change, mark);
         Ok(answer)
     }

@@ -128,27 +128,30 @@ pub type Answers<T> = Vec<Result<T, Error>>;
 /// #     }
 /// # }
 ///
+/// type Found = Result<Option<Record>, Error>;
+///
 /// #[derive(Clone, Debug)]
 /// struct DocumentStore { documents: Documents, clock: Arc<dyn Clock>, id: StoreId }
 ///
 /// impl DocumentStore {
-///     async fn get(&self, key: &KeyHash) -> Result<(Option<Record>, u64), Error> {
+///     /// The record, or the error if it cannot be read because a newer deployment has written it, and the document's
+///     /// revision.
+///     async fn get(&self, key: &KeyHash) -> Result<(Found, u64), Error> {
 ///         let found = self.documents.get(&key.to_hex()).await;
 ///         let (text, revision) = found.map_err(|error| failed(error, ErrorKind::Unavailable, ErrorStatus::Temporary))?;
 ///         let record = text.map(|text| serde_json::from_str(&text)).transpose();
-///         // Otherwise a newer deployment has written it.
-///         Ok((record.map_err(|error| failed(error, ErrorKind::Format, ErrorStatus::Temporary))?, revision))
+///         Ok((record.map_err(|error| failed(error, ErrorKind::Format, ErrorStatus::Temporary)), revision))
 ///     }
 ///
 ///     /// Changes the record by the rule, and decides again if another client has changed it meanwhile.
 ///     async fn change<T>(
 ///         &self,
 ///         key: &KeyHash,
-///         rule: impl Fn(Option<&Record>, Timestamp) -> Result<(Change, T), Error>,
+///         rule: impl Fn(Found, Timestamp) -> Result<(Change, T), Error>,
 ///     ) -> Result<T, Error> {
 ///         loop {
 ///             let (record, revision) = self.get(key).await?;
-///             let (change, answer) = rule(record.as_ref(), self.clock.now())?;
+///             let (change, answer) = rule(record, self.clock.now())?;
 ///             let text = match change {
 ///                 Change::Keep => return Ok(answer),
 ///                 Change::Put(record) => Some(serde_json::to_string(&record).expect("a record is JSON")),
@@ -169,21 +172,21 @@ pub type Answers<T> = Vec<Result<T, Error>>;
 ///
 /// impl Store for DocumentStore {
 ///     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
-///         let claim = |claim: &'a ClaimRequest| self.change(&claim.key, move |record, now| rules::claim(record, claim, now));
+///         let claim = |claim: &'a ClaimRequest| {
+///             self.change(&claim.key, move |record, now| rules::claim(record?.as_ref(), claim, now))
+///         };
 ///         Box::pin(join_all(requests.iter().map(claim)))
 ///     }
 ///
 ///     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-///         let settle = move |settle: &'a SettleRequest| async move {
-///             let settled = self.change(&settle.key, |record, now| rules::settle(record, settle, now)).await;
-///             // A record in an unknown format is no longer this owner's: its lease is lost.
-///             settled.or_else(|error| rules::explain_settle(settle, Err(error)))
+///         let settle = |settle: &'a SettleRequest| {
+///             self.change(&settle.key, move |record, now| rules::settle(record, settle, now))
 ///         };
 ///         Box::pin(join_all(requests.iter().map(settle)))
 ///     }
 ///
 ///     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
-///         let read = move |key| async move { Ok(self.get(key).await?.0.map(|record| data.copy_of(&record))) };
+///         let read = move |key| async move { Ok(self.get(key).await?.0?.map(|record| data.copy_of(&record))) };
 ///         Box::pin(join_all(keys.iter().map(read)))
 ///     }
 ///
@@ -229,7 +232,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// change that was already applied is a success.
     ///
     /// The owner settles its record whatever the record's version is. A record in an unknown format is not this
-    /// owner's any more, because a newer deployment has claimed the key: [`Settled::LeaseLost`], without the record
+    /// owner's any more, because a newer deployment has claimed the key. So a release or a hand-back is
+    /// [`Settled::Done`], and other settles are [`Settled::LeaseLost`], without the record
     /// ([`rules::explain_settle`]).
     ///
     /// # Errors

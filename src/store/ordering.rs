@@ -41,8 +41,8 @@
 //! functions decide them as well. [`resolve`] decides for
 //! [`Amend::resolve`](super::amend::Amend::resolve), which writes the mark alone.
 //!
-//! A [`Mark`] is stored field by field, `version` as `v`. Write only the fields that it has, so that fields of a newer
-//! version stay.
+//! A [`Mark`] is stored field by field, `version` as `v`. A write removes each of these fields that the new mark lacks,
+//! such as `newest`, an empty `doubt` or a `holder`, and leaves fields that only a newer version knows.
 
 use super::{
     ClaimRequest, Claimed, FinalStatus, Grant, Refusal, SettleRequest, Settled, Settlement,
@@ -94,30 +94,32 @@ pub fn claim(
     })
 }
 
-/// Decides a settle made at `now`, as [`claim`] decides a claim.
+/// Decides a settle made at `now`, as [`claim`] decides a claim. A record that cannot be read is passed as its error
+/// ([`rules::settle`]).
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, for a mark of a format beyond
-/// [`NEWEST_KNOWN_VERSION`](crate::record::NEWEST_KNOWN_VERSION).
+/// * The errors of [`rules::explain_settle`].
+/// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary, for a mark of a format beyond
+///   [`NEWEST_KNOWN_VERSION`](crate::record::NEWEST_KNOWN_VERSION), if the settle would change it.
 pub fn settle(
-    record: Option<&Record>,
+    found: Result<Option<Record>, Error>,
     mark: Option<&Mark>,
     request: &SettleRequest,
     now: Timestamp,
 ) -> Result<(Change, Option<Mark>, Settled), Error> {
     let Some(order) = request.order() else {
-        let (change, answer) = rules::settle(record, request, now)?;
+        let (change, answer) = rules::settle(found, request, now)?;
         return Ok((change, None, answer));
     };
-    let may_settle = |record: &Record| rules::may_settle(request, record, now) && may_settle(mark, request, now);
-    if !record.is_some_and(may_settle) {
-        return Ok((Change::Keep, None, rules::explain_settle(request, Ok(record.cloned()))?));
-    }
+    let record = match found {
+        Ok(Some(record)) if rules::may_settle(request, &record, now) && may_settle(mark, request, now) => record,
+        found => return Ok((Change::Keep, None, rules::explain_settle(request, found)?)),
+    };
     if let Some(mark) = mark.filter(|mark| !is_expired(mark, now)) {
         check_version(mark, request.settlement.as_str())?;
     }
-    let (change, answer) = rules::settle(record, &SettleRequest { order: None, ..request.clone() }, now)?;
+    let (change, answer) = rules::settle(Ok(Some(record)), &SettleRequest { order: None, ..request.clone() }, now)?;
     Ok((change, settled(mark, request, order, now), answer))
 }
 
@@ -362,7 +364,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        error::ErrorKind,
+        error::{ErrorKind, ErrorStatus},
         record::{KeyHash, NEWEST_KNOWN_VERSION, Owner, StoredResult},
         store::{ResultData, Takeover},
     };
@@ -402,6 +404,18 @@ mod tests {
         }
     }
 
+    /// Returns the completion of the [request].
+    fn completion() -> SettleRequest {
+        let request = request();
+        SettleRequest {
+            key: request.key,
+            owner: request.owner,
+            fingerprint: None,
+            settlement: Settlement::complete(StoredResult::DROPPED, LEASE),
+            order: request.order,
+        }
+    }
+
     fn claimed_after(mark: &Mark) -> Mark {
         let request = request();
         let order = request.order.expect("an order");
@@ -423,15 +437,33 @@ mod tests {
         let (_, mark, _) = claim(None, None, &request, NOW).expect("a known mark");
         assert_eq!(mark.expect("a mark").version, RECORD_VERSION);
         let (record, _) = rules::claimed(None, &request, NOW);
-        let settle_request = SettleRequest {
-            key: request.key,
-            owner: request.owner,
-            fingerprint: None,
-            settlement: Settlement::complete(StoredResult::DROPPED, LEASE),
-            order: request.order,
-        };
-        let error = settle(Some(&record), Some(&newer), &settle_request, NOW).expect_err("a newer mark");
+        let error = settle(Ok(Some(record)), Some(&newer), &completion(), NOW).expect_err("a newer mark");
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Format, true));
+    }
+
+    // Tests S2, S3.
+    #[test]
+    fn a_record_that_cannot_be_read_ends_the_claim_of_its_settle() {
+        let lost = Settled::LeaseLost { current: None };
+        let done = Settled::Done { found: None };
+        let renewal = Settlement::Renew { lease: LEASE, skew_margin: LEASE, retention: LEASE };
+        for (settlement, expected) in [
+            (completion().settlement, &lost),
+            (Settlement::fail(StoredResult::DROPPED, LEASE), &lost),
+            (renewal, &lost),
+            (Settlement::Release, &done),
+            (Settlement::HandBack, &done),
+        ] {
+            for order in [None, completion().order] {
+                let request = SettleRequest { settlement: settlement.clone(), order, ..completion() };
+                let failed = |kind| Err(Error::new(kind, ErrorStatus::Temporary, "read", "no record"));
+                let (change, mark, settled) =
+                    settle(failed(ErrorKind::Format), None, &request, NOW).expect("an answer");
+                assert_eq!((change, mark, &settled), (Change::Keep, None, expected), "{request:?}");
+                let error = settle(failed(ErrorKind::Timeout), None, &request, NOW).expect_err("an error of the store");
+                assert_eq!(error.kind(), ErrorKind::Timeout, "{request:?}");
+            }
+        }
     }
 
     /// Another version may have listed more than this one does.

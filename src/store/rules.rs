@@ -73,21 +73,33 @@ pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) ->
     })
 }
 
-/// Decides a settle, based on the record that exists, if any. Returns the change and the result, which holds only if
+/// Decides a settle, based on the record that was found, if any. Returns the change and the result, which holds only if
 /// the change is applied to that very record.
+///
+/// * **S1** It applies while the record is in progress under the request's owner, and never creates a record.
+/// * **L5** A renewal applies only until the lease and the skew margin have passed. It raises the lease and the
+///   expiration, and never lowers them.
+/// * **S9** A release deletes the record, unless its claim took over, so that the loss of the earlier run stays on record.
+/// * **S2, S3** Otherwise it had been applied before, or its lease is lost ([`explain_settle`]). A record that cannot be
+///   read is passed as its error.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Config`], permanent, for a request with an order, which these rules do not support.
-pub fn settle(record: Option<&Record>, request: &SettleRequest, now: Timestamp) -> Result<(Change, Settled), Error> {
+/// * [`ErrorKind::Config`], permanent, for a request with an order, which these rules do not support.
+/// * The errors of [`explain_settle`].
+pub fn settle(
+    found: Result<Option<Record>, Error>,
+    request: &SettleRequest,
+    now: Timestamp,
+) -> Result<(Change, Settled), Error> {
     refuse_order(request.order())?;
-    let Some(mut settled) = record.filter(|record| may_settle(request, record, now)).cloned() else {
-        return Ok((Change::Keep, explain_settle(request, Ok(record.cloned()))?));
-    };
-    Ok(match apply(&mut settled, request, now) {
-        Some(answer) => (Change::Put(Box::new(settled)), answer),
-        None => (Change::Delete, Settled::Done { found: None }),
-    })
+    match found {
+        Ok(Some(mut record)) if may_settle(request, &record, now) => Ok(match apply(&mut record, request, now) {
+            Some(answer) => (Change::Put(Box::new(record)), answer),
+            None => (Change::Delete, Settled::Done { found: None }),
+        }),
+        found => Ok((Change::Keep, explain_settle(request, found)?)),
+    }
 }
 
 fn refuse_order(order: Option<&Order>) -> Result<(), Error> {
@@ -359,12 +371,17 @@ fn is_settled(request: &SettleRequest, current: Option<&Record>) -> bool {
     }
 }
 
-/// Explains a settle whose condition failed, based on the record that was found instead.
+/// Explains a settle whose condition failed, based on the record that was found instead: it had been applied before, or
+/// the lease is lost.
+///
+/// A record that cannot be read ([`ErrorKind::Format`]) is not this owner's, because a newer deployment has claimed the
+/// key. So a completion, a failure or a renewal has lost its lease, and a release or a hand-back has nothing left to do.
+/// Pass no other error of this kind, such as that of a [`Mark`](crate::order::Mark): it would end a claim that still
+/// stands.
 ///
 /// # Errors
 ///
-/// The errors of `found`, except for an unreadable record. Such a record is not this owner's, because a newer
-/// deployment has claimed the key.
+/// The other errors of `found`.
 pub fn explain_settle(request: &SettleRequest, found: Result<Option<Record>, Error>) -> Result<Settled, Error> {
     let current = match found {
         Err(error) if error.kind() == ErrorKind::Format => None,

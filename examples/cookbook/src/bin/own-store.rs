@@ -31,7 +31,9 @@ impl Store for MapStore {
         Box::pin(ready(requests.iter().map(claim).collect()))
     }
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        let settle = |settle: &SettleRequest| self.change(settle.key, |record, now| rules::settle(record, settle, now));
+        let settle = |settle: &SettleRequest| {
+            self.change(settle.key, |record, now| rules::settle(Ok(record.cloned()), settle, now))
+        };
         Box::pin(ready(requests.iter().map(settle).collect()))
     }
     fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
