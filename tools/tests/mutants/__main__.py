@@ -1,21 +1,24 @@
-"""Runs the tests of a store against each mutant of its statements: python3 -m tools.tests.mutants [OPTION ...] lua|sql|expressions [WORD ...]
+"""Runs the tests against each mutant: python3 -m tools.tests.mutants [OPTION ...] lua|sql|expressions|rust [WORD ...]
+
+lua, sql and expressions are the statements of a store, and rust is the library's code.
 
 WORD      only the mutants whose description contains it
 --check   runs nothing, and fails if survivors.py names a mutant that is no longer there
---list    prints the mutants and runs none (of expressions, after the tests have run once)
+--list    prints the mutants and runs none (of expressions and rust, after the tests have run once)
 --part    with N/M, the Nth of M parts of them
 --again   also those whose result is known
 
-A mutant is detected if a test of its store fails, and fails again when it runs alone. Results are kept in target/mutants/, by the code of each
-file, so that an interrupted run continues, and survivors are tried again. The run fails if a mutant survives that tools/tests/mutants/survivors.py does not
-explain. The servers of the tests must run (see tools/servers/run_with.py).
+A mutant is detected if a test fails, and fails again when it runs alone. Results are kept in target/mutants/, by the code of each file, so
+that an interrupted run continues, and survivors are tried again. The run fails if a mutant survives that survivors.py in this folder does
+not explain. The servers of the tests must run (see tools/servers/run_with.py).
 """
 
-import contextlib
+import concurrent.futures
 import fcntl
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -23,12 +26,16 @@ from tools.lib.builds import ALL, tests
 from tools.lib.common import exit_on_signals, say
 from tools.tests.mutants import lua, sql
 from tools.tests.mutants.embedded import Embedded
-from tools.tests.mutants.program import FOLDER, Program
+from tools.tests.mutants.program import AT_ONCE, FOLDER, Program, listed
+from tools.tests.mutants.reach import Reach, confirmed
+from tools.tests.mutants.rust import Rust
 from tools.tests.mutants.survivors import EXPLAINED
-from tools.tests.mutants.wire import Wire, proxy
+from tools.tests.mutants.wire import VARIABLE, Expressions
 
 # The stores by the languages of their statements.
 STORES = {"lua": "redis", "sql": "postgres", "expressions": "dynamodb"}
+# Their mutants share one program, and run only the tests that reach them.
+REACHED = ("expressions", "rust")
 # The tests of wrappers and of clusters, which repeat the store's.
 REPEATED = ("cluster", "_in_a_box", "_in_an_arc")
 # Tests of one store that do not name it.
@@ -42,6 +49,7 @@ class Results:
 
     def __init__(self, language):
         self.path = FOLDER / f"{language}.json"
+        self.lock = threading.Lock()
         self.known = self.stored()
 
     def stored(self):
@@ -49,7 +57,7 @@ class Results:
 
     def add(self, key, detected):
         # Other parts may run at the same time.
-        with open(self.path.with_suffix(".lock"), "w") as lock:
+        with self.lock, open(self.path.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self.known = {**self.stored(), key: detected}
             new = self.path.with_suffix(".new")
@@ -57,24 +65,12 @@ class Results:
             new.replace(self.path)
 
 
-@contextlib.contextmanager
-def subject_of(language):
-    """Returns the statements of a language, as something that has mutants and applies them."""
-    if language == "expressions":
-        wire = Wire(os.environ["DYNAMODB_ENDPOINT"])
-        with proxy(wire) as address:
-            os.environ["DYNAMODB_ENDPOINT"] = address
-            yield wire
-    else:
-        yield embedded(language)
-
-
 def embedded(language):
     return Embedded(language, {"lua": lua, "sql": sql}[language], f"src/store/{STORES[language]}")
 
 
 def stale():
-    """Yields the explained mutants of files that are no longer there."""
+    """Yields the explained mutants that are no longer there. Of expressions that is known only after the tests have run."""
     known = {mutant.identity() for language in ("lua", "sql") for mutant in embedded(language).mutants()}
     for identity in EXPLAINED:
         if identity[0].endswith((".lua", ".sql")) and identity not in known:
@@ -91,80 +87,118 @@ def stages(program, store):
     """Returns the store's tests, in groups that run one after the other."""
     named = lambda test: next((name for name in STORES.values() if name in test), None)
     is_of_store = lambda test: named(test) == store or named(test) is None and test.startswith(UNNAMED.get(store, "-"))
-    tests = [test for test in program.tests() if is_of_store(test) and not any(word in test for word in REPEATED)]
+    tests = [test for test in listed(program) if is_of_store(test) and not any(word in test for word in REPEATED)]
     number = lambda test: next((n for n, words in enumerate(STAGES) if any(word in test for word in words)), len(STAGES))
     return [[test for test in tests if number(test) == stage] for stage in range(len(STAGES) + 1)]
 
 
-def detects(program, groups):
-    """Returns the test that detects the mutant, or None. A test that fails only once detects nothing."""
-    for tests in groups:
-        while failed := program.first_failure(tests):
-            # A program that hangs or dies has no failed test, so all of them run again.
-            if again := program.first_failure([failed] if failed in tests else tests):
-                return again
-            tests = [test for test in tests if test != failed]
-    return None
+class Selection:
+    """The mutants to run, by the command's arguments."""
+
+    def __init__(self, arguments):
+        self.part, self.parts = 1, 1
+        if "--part" in arguments:
+            place = arguments.index("--part")
+            self.part, self.parts = map(int, arguments[place + 1].split("/"))
+            arguments = arguments[:place] + arguments[place + 2 :]
+        self.options = {argument for argument in arguments if argument.startswith("--")}
+        self.language, *self.words = [argument for argument in arguments if not argument.startswith("--")] or [""]
+
+    def of(self, mutants):
+        """Returns the mutants to run, and prints them if that is all."""
+        some = [mutant for mutant in mutants if not self.words or any(word in str(mutant) for word in self.words)]
+        some = some[(self.part - 1) * len(some) // self.parts : self.part * len(some) // self.parts]
+        if "--list" in self.options:
+            print(*some, sep="\n")
+            return []
+        say(f"{len(some)} mutants")
+        return some
 
 
 def main():
-    arguments = sys.argv[1:]
-    part, parts = 1, 1
-    if "--part" in arguments:
-        place = arguments.index("--part")
-        part, parts = map(int, arguments[place + 1].split("/"))
-        del arguments[place : place + 2]
+    selection = Selection(sys.argv[1:])
     if lines := [*stale()]:
         sys.exit("\n".join(lines))
-    if "--check" in arguments:
+    if "--check" in selection.options:
         return 0
-    language, *words = [argument for argument in arguments if not argument.startswith("--")] or [""]
-    if language not in STORES:
+    if selection.language not in (*STORES, *REACHED):
         sys.exit(__doc__)
     exit_on_signals()
-    with subject_of(language) as subject:
-        program = Program(built(), f"{language}-{part}-of-{parts}")
-        subject.prepare(program)
-        groups = stages(program, STORES[language])
-        subject.is_recording = True
-        began = time.monotonic()
-        if failed := detects(program, groups):
-            sys.exit(f"{failed} fails without a mutation")
-        subject.is_recording = False
-        mutants = [mutant for mutant in subject.mutants() if not words or any(word in str(mutant) for word in words)]
-        mutants = mutants[(part - 1) * len(mutants) // parts : part * len(mutants) // parts]
-        if "--list" in arguments:
-            print(*mutants, sep="\n")
-            return 0
-        say(f"{len(mutants)} mutants, {sum(map(len, groups))} tests, which take {time.monotonic() - began:.0f} s without a mutation")
-        return perform(subject, program, groups, mutants, Results(language), is_again="--again" in arguments)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    results = Results(selection.language)
+    return of_reach(selection, results) if selection.language in REACHED else of_program(selection, results)
+
+
+def of_program(selection, results):
+    """Changes the texts in a test program, and returns the exit status."""
+    language = selection.language
+    subject = embedded(language)
+    program = Program(built(), f"{language}-{selection.part}-of-{selection.parts}")
+    subject.prepare(program)
+    groups = stages(program.path, STORES[language])
+    began = time.monotonic()
+    if failed := detects(program.path, groups):
+        sys.exit(f"{failed} fails without a mutation")
+    say(f"{sum(map(len, groups))} tests, which take {time.monotonic() - began:.0f} s without a mutation")
+
+    def detect(mutant, key):
+        with subject.applied(mutant):
+            return detects(program.path, [*likely(results, key, groups), *groups])
+
+    names = {test for group in groups for test in group}
+    verdicts = (verdict(mutant, subject.key(mutant), mutant.identity(), results, detect, names, selection) for mutant in selection.of(subject.mutants()))
+    return report([*verdicts])
+
+
+def detects(program, groups):
+    return next((failed for tests in groups if (failed := confirmed(program, tests))), None)
 
 
 def likely(results, key, groups):
-    """Returns the tests that have detected other mutants of the file or the purpose, as a first group, if there are any."""
+    """Returns the tests that have detected other mutants of the file, as a first group, if there are any."""
     place = f"{key.partition(' | ')[0]} | "
     detected = {test for other, test in results.known.items() if other.startswith(place)}
     tests = [test for group in groups for test in group if test in detected]
     return [tests] if tests else []
 
 
-def perform(subject, program, groups, mutants, results, is_again):
-    """Runs the tests against each mutant, and returns the exit status."""
-    survivors = 0
-    for mutant in mutants:
-        key, explained = subject.key(mutant), EXPLAINED.get(mutant.identity())
-        # The result of a test that is no longer there is void.
-        tests = {test for group in groups for test in group} | {"hangs", "the program dies"}
-        is_known = results.known.get(key) in tests or key in results.known and explained
-        if is_again or not is_known:
-            with subject.applied(mutant):
-                results.add(key, detects(program, [*likely(results, key, groups), *groups]))
-        detected = results.known[key]
-        survivors += not (detected or explained)
-        verdict = f"detected by {detected}" if detected else f"survives: {explained}" if explained else "SURVIVES"
-        print(f"{mutant}: {verdict}", flush=True)
-    print(f"{len(mutants)} mutants, {survivors} survivors without an explanation")
-    return int(survivors > 0)
+def of_reach(selection, results):
+    """Runs the tests that reach each mutant, several mutants at once, and returns the exit status."""
+    if selection.language == "rust":
+        subject = Rust()
+        programs = subject.build()
+        names = [(program, test) for program in programs for test in listed(programs[program]) if not subject.ignores(test, selection.words)]
+    else:
+        subject = Expressions(os.environ[VARIABLE])
+        # A copy, because the tests may be built again meanwhile.
+        programs = {"stores": Program(built(), "expressions").path}
+        names = [("stores", test) for test in sum(stages(programs["stores"], STORES[selection.language]), [])]
+    reach = Reach(subject, selection.language, programs, names)
+    mutants = selection.of(subject.mutants() if selection.language == "rust" else sorted(reach.by_mutant))
+
+    def perform(mutant):
+        detect = lambda mutant, key: reach.detects(mutant)
+        return verdict(mutant, subject.key(mutant), tuple(mutant.split(" | ")), results, detect, {test for _, test in names}, selection)
+
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        return report([*pool.map(perform, mutants)])
+
+
+def verdict(mutant, key, identity, results, detect, names, selection):
+    """Prints the result of a mutant, after its tests have run unless it is known. Returns whether it is detected or explained."""
+    explained = EXPLAINED.get(identity)
+    # The result of a test that is no longer there is void.
+    is_known = results.known.get(key) in {*names, "hangs", "the program dies"} or key in results.known and explained
+    if not is_known or "--again" in selection.options:
+        results.add(key, detect(mutant, key))
+    detected = results.known[key]
+    print(f"{mutant}: {f'detected by {detected}' if detected else f'survives: {explained}' if explained else 'SURVIVES'}", flush=True)
+    return bool(detected or explained)
+
+
+def report(verdicts):
+    print(f"{len(verdicts)} mutants, {verdicts.count(False)} survivors without an explanation")
+    return int(False in verdicts)
 
 
 if __name__ == "__main__":

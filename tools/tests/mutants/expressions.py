@@ -12,8 +12,11 @@ from tools.tests.mutants.tokens import tokens
 
 # At the bound.
 COMPARISONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+# Some tests rename attributes, and add a sort key. Their texts have the same mutants as the others.
+RENAMED = {"pk": "id", "s.k-[0]": "id", "held by (who?)": "owner", "select": "data", "state": "status", "lease": "in_progress_expiration",
+           "format": "v"}
 # Without the key an item is not found at all.
-KEY = '"id" ='
+KEY = '"id"'
 # No item has this attribute.
 ABSENT = "zz"
 # Fields of requests with texts.
@@ -30,10 +33,7 @@ class Mutant(NamedTuple):
     new: str
 
     def __str__(self):
-        return f"{self.purpose}: {self.old} → {self.new}"
-
-    def identity(self):
-        return tuple(self)
+        return " | ".join(self)
 
 
 class Change(NamedTuple):
@@ -71,6 +71,7 @@ def purpose(request):
         targets = re.findall(r"([#\w]+) = ", update) + re.findall(r"[#\w]+", update.partition("REMOVE ")[2])
         written = [names.get(target, target) for target in targets]
         verb = "update" if update else "put" if "Item" in request else "read" if "ProjectionExpression" in request else "delete or check"
+    written = [usual(name) for name in written]
     core = ("status", "owner", "attempt", "in_progress_expiration", "released", "newest", "holder", "doubt")
     return " ".join([verb, *sorted({name for name in written if name in core})])
 
@@ -78,7 +79,8 @@ def purpose(request):
 def changes(text, names, purpose):
     """Yields the changes of a text. `names` are the names of the placeholders in it."""
     found = tokens(TABLE.sub(lambda match: match[0].replace('"', "'"), text))
-    shown = lambda some: " ".join(names.get(token.text, token.text) for token in some)
+    shown = lambda some: " ".join(usual(names.get(token.text, token.text)) for token in some)
+    is_key = lambda place: shown([found[place - 1]]) == KEY and found[place].kind == "="
     condition = condition_begins(found, purpose)
 
     def change(first, last, new, name=None):
@@ -95,10 +97,13 @@ def changes(text, names, purpose):
             continue
         if token.text in ("AND", "OR") and not is_between(found, place):
             other = "OR" if token.text == "AND" else "AND"
+            # Between the two parts of a key.
+            if is_key(place - 2) and is_key(place + 2):
+                continue
             context = shown(found[atom_before(found, place) : place + 4])
             yield Change(Mutant(purpose, context, f"{other} for {token.text}"), token.start, token.end, other)
         elif token.kind in (*COMPARISONS, "=", "<>"):
-            if text[found[place - 1].start :].replace(" ", "").startswith(KEY.replace(" ", "")):
+            if is_key(place):
                 continue
             if other := COMPARISONS.get(token.kind):
                 yield change(place, place, other)._replace(mutant=Mutant(purpose, shown(found[place - 1 : place + 2]), other))
@@ -110,6 +115,12 @@ def changes(text, names, purpose):
             yield from always(found, place - 2, place, change)
         elif token.text == "BETWEEN":
             yield from always(found, place - 1, place + 3, change)
+
+
+def usual(name):
+    """Returns the usual name of an attribute, with its quotes."""
+    quote = '"' if name.startswith('"') else ""
+    return f"{quote}{RENAMED.get(name.strip(chr(34)), name.strip(chr(34)))}{quote}"
 
 
 def always(found, first, last, change):

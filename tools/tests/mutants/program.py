@@ -15,6 +15,8 @@ FOLDER = ROOT / "target" / "mutants"
 PATIENCE = 600
 # The tests mostly wait.
 THREADS = "12"
+# Mutants that run at once, where that is possible.
+AT_ONCE = int(os.environ.get("MUTANTS_AT_ONCE", "4"))
 
 
 class Program:
@@ -47,29 +49,32 @@ class Program:
                 file.seek(place)
                 file.write(text)
 
-    def tests(self):
-        listed = subprocess.run([self.path, "--list"], check=True, stdout=subprocess.PIPE, text=True).stdout
-        return [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test")]
 
-    def first_failure(self, tests):
-        """Runs tests until one fails. Returns its name, the reason if there is none, or None if all pass."""
-        env = {**os.environ, "CARGO_MANIFEST_DIR": str(ROOT), "RUST_BACKTRACE": "0", "RUST_TEST_THREADS": THREADS}
-        command = [self.path, "--exact", *tests]
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-        )
-        hangs = threading.Event()
-        timer = threading.Timer(PATIENCE, lambda: (hangs.set(), stop(process)))
-        timer.start()
-        try:
-            for line in process.stdout:
-                if match := re.match(r"test (\S+)(?: - should panic)? \.\.\. FAILED", line):
-                    return match[1]
-            # A test program that dies, as from a stack overflow, has no line for its test.
-            return "hangs" if hangs.is_set() else None if process.wait() == 0 else "the program dies"
-        finally:
-            timer.cancel()
-            stop(process)
+def listed(program):
+    """Returns the names of a program's tests."""
+    output = subprocess.run([program, "--list"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [line.removesuffix(": test") for line in output.splitlines() if line.endswith(": test")]
+
+
+def first_failure(program, tests, variables=None, patience=PATIENCE):
+    """Runs tests of a program until one fails. Returns its name, the reason if there is none, or None if all pass."""
+    env = {**os.environ, "CARGO_MANIFEST_DIR": str(ROOT), "RUST_BACKTRACE": "0", "RUST_TEST_THREADS": THREADS, **(variables or {})}
+    command = [program, "--exact", *tests]
+    process = subprocess.Popen(
+        command, cwd=env["CARGO_MANIFEST_DIR"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    )
+    hangs = threading.Event()
+    timer = threading.Timer(patience, lambda: (hangs.set(), stop(process)))
+    timer.start()
+    try:
+        for line in process.stdout:
+            if match := re.match(r"test (\S+)(?: - should panic)? \.\.\. FAILED", line):
+                return match[1]
+        # A test program that dies, as from a stack overflow, has no line for its test.
+        return "hangs" if hangs.is_set() else None if process.wait() == 0 else "the program dies"
+    finally:
+        timer.cancel()
+        stop(process)
 
 
 def stop(process):

@@ -9,38 +9,42 @@ from urllib.parse import urlsplit
 
 from tools.tests.mutants.expressions import changes, texts
 
+# The variable in which the tests find the server.
+VARIABLE = "DYNAMODB_ENDPOINT"
 
-class Wire:
-    """The texts in requests to a server, and the mutant by which they are changed."""
+
+class Expressions:
+    """The mutants of the texts in requests to a server."""
 
     def __init__(self, endpoint):
         self.server = urlsplit(endpoint)
-        # The mutants of the requests that were recorded.
-        self.seen = {}
-        self.mutant = None
-        self.is_recording = False
-
-    def prepare(self, program):
-        pass
-
-    def mutants(self):
-        return sorted(self.seen)
 
     def key(self, mutant):
-        return " | ".join(mutant)
+        return mutant
+
+    @contextlib.contextmanager
+    def recording(self):
+        """Yields the variables of a process that reaches the server through a recording proxy, and a function that returns its mutants."""
+        wire = Wire(self.server, None)
+        with proxy(wire) as address:
+            yield {VARIABLE: address}, lambda: sorted(map(str, wire.seen))
 
     @contextlib.contextmanager
     def applied(self, mutant):
-        self.mutant = mutant
-        try:
-            yield
-        finally:
-            self.mutant = None
+        """Yields the variables of a process whose requests have the mutant."""
+        with proxy(Wire(self.server, mutant)) as address:
+            yield {VARIABLE: address}
+
+
+class Wire:
+    """Records the mutants of the texts in requests, or applies one of them, by its name."""
+
+    def __init__(self, server, mutant):
+        self.server, self.mutant = server, mutant
+        self.seen = set()
 
     def rewrite(self, body):
         """Returns the request with the mutant applied."""
-        if not (self.is_recording or self.mutant):
-            return body
         try:
             request = json.loads(body)
         except ValueError:
@@ -49,11 +53,11 @@ class Wire:
         for holder, field, purpose in texts(request):
             names = holder.get("ExpressionAttributeNames", {})
             found = list(changes(holder[field], names, purpose))
-            if self.is_recording:
-                self.seen.update((change.mutant, None) for change in found)
+            if self.mutant is None:
+                self.seen.update(change.mutant for change in found)
                 continue
             for change in sorted(found, key=lambda change: -change.start):
-                if change.mutant == self.mutant:
+                if str(change.mutant) == self.mutant:
                     text = holder[field]
                     holder[field] = text[: change.start] + change.new + text[change.end :]
                     is_changed = True

@@ -1,0 +1,176 @@
+"""Mutants of the library's Rust code. All of them are built at once, and a variable turns one on in a process.
+
+A build for each of them, as of `cargo mutants`, takes minutes, and there are thousands. The changes are about the same: bodies of functions,
+comparisons, conjunctions, conditions, arithmetic, arms of a `match`. A test can detect only a mutant that it reaches, so each
+test runs alone once, and its process writes down which ones it reached.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+
+from tools.lib.common import ROOT, install, say
+from tools.tests.mutants.program import FOLDER
+
+SOURCE = FOLDER / "rust"
+TARGET = FOLDER / "rust-target"
+# Where the tests find their files.
+PLACE = {"CARGO_MANIFEST_DIR": str(SOURCE)}
+# The module that is added to the library.
+SWITCH = """
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub mod mutation {
+    use std::{collections::HashSet, fs, io::Write, sync::{LazyLock, Mutex}};
+
+    static ON: LazyLock<u32> = LazyLock::new(|| std::env::var("MUTANT").map_or(0, |text| text.parse().unwrap()));
+    static REACHED: LazyLock<Option<(Mutex<HashSet<u32>>, fs::File)>> = LazyLock::new(|| {
+        let file = std::env::var_os("MUTANTS_REACHED")?;
+        Some((Mutex::default(), fs::File::options().create(true).append(true).open(file).unwrap()))
+    });
+
+    #[inline]
+    pub fn is(mutant: u32) -> bool {
+        if let Some((seen, file)) = &*REACHED {
+            if seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(mutant) {
+                // One write, because several processes of a test append to the file.
+                (&*file).write_all(format!("{mutant}\\n").as_bytes()).unwrap();
+            }
+        }
+        *ON == mutant
+    }
+}
+"""
+# Code for tests, and code that only compiles.
+EXCLUDED = re.compile(r"tests\.rs$|/tests/|^src/(testing|store/conformance|documented)")
+# Tests of messages of the compiler, and of exact numbers of allocations.
+IGNORED_TESTS = re.compile(r"compile::|allocations::")
+# The tests of one server run only for its store.
+SERVERS = re.compile(r"dynamodb|redis|postgres|cluster|ministack")
+# The test programs of the library.
+PROGRAMS = ("lambda_once", "batch", "http", "operations", "property", "stores")
+
+
+class Rust:
+    """The library with its mutants: their keys, in the order of their numbers, which begin with 1."""
+
+    def __init__(self):
+        self.python = install("rust-syntax") / "python"
+        self.dropped_file = FOLDER / "rust-dropped.json"
+        self.dropped = json.loads(self.dropped_file.read_text()) if self.dropped_file.is_file() else []
+
+    @contextlib.contextmanager
+    def recording(self):
+        """Yields the variables of a process that records the mutants which it reaches, and a function that returns them."""
+        file = FOLDER / f"reached-{os.getpid()}-{threading.get_ident()}"
+        file.unlink(missing_ok=True)
+        numbers = lambda: {int(line) for line in file.read_text().split()} if file.is_file() else ()
+        yield {"MUTANTS_REACHED": str(file), **PLACE}, lambda: sorted(self.keys[number - 1] for number in numbers())
+        file.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def applied(self, mutant):
+        """Yields the variables of a process with the mutant."""
+        yield {"MUTANT": str(self.keys.index(mutant) + 1), **PLACE}
+
+    def ignores(self, test, words):
+        """Returns whether a test is left out for mutants of files with these words in their names."""
+        server = SERVERS.search(test)
+        return bool(IGNORED_TESTS.search(test) or server and not any(server[0] in word for word in words))
+
+    def key(self, mutant):
+        """Names the mutant and the code of its file."""
+        code = hashlib.sha256((ROOT / mutant.partition(" | ")[0]).read_bytes())
+        return f"{mutant} | {code.hexdigest()[:12]}"
+
+    def mutants(self):
+        return sorted(set(self.keys) - set(self.dropped), key=self.keys.index)
+
+    def build(self):
+        """Builds the tests, and returns their programs by name. Mutants that do not compile are dropped."""
+        copy_tree()
+        while True:
+            self.write()
+            say(f"building {len(self.keys)} mutants, of which {len(self.dropped)} do not compile")
+            programs, places = compiled()
+            if programs:
+                return programs
+            wrong = {self.keys[number - 1] for place in places for number in self.numbers(*place)}
+            if not wrong - set(self.dropped):
+                sys.exit(f"no mutant is at the places of the errors: {places}")
+            self.dropped = sorted({*self.dropped, *wrong})
+            self.dropped_file.write_text(json.dumps(self.dropped, indent=0))
+
+    def write(self):
+        request = {"root": str(ROOT), "files": files(), "dropped": self.dropped}
+        command = [self.python, ROOT / "tools" / "tests" / "mutants" / "rust_syntax.py"]
+        response = json.loads(subprocess.run(command, input=json.dumps(request), check=True, stdout=subprocess.PIPE, text=True).stdout)
+        self.keys, self.texts = response["mutants"], response["texts"]
+        self.texts["src/lib.rs"] += SWITCH
+        for file, text in self.texts.items():
+            put(SOURCE / file, text.encode())
+
+    def numbers(self, file, start, end):
+        """Returns the numbers of the innermost place around a part of a file, and of the other mutants of that place."""
+        if file not in self.texts:
+            return []
+        text = self.texts[file].encode()
+        found = None
+        for opened in re.finditer(rb"/\*<(\d+)\*/", text):
+            closed = text.index(b"/*" + opened[1] + b">*/", opened.end())
+            if opened.start() <= start and end <= closed + 20 and (found is None or closed - opened.start() < found[0]):
+                found = (closed - opened.start(), opened, closed)
+        if found is None:
+            return []
+        _, opened, closed = found
+        inner = text[opened.end() : closed]
+        # Without the places inside.
+        while True:
+            shorter = re.sub(rb"/\*<(\d+)\*/((?!/\*<).)*?/\*\1>\*/", b"", inner, flags=re.DOTALL)
+            if shorter == inner:
+                break
+            inner = shorter
+        return [int(number) for number in re.findall(rb"mutation::is\((\d+)\)", inner)]
+
+
+def files():
+    listed = subprocess.run(["git", "ls-files", "src/*.rs"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [file for file in listed.split() if not EXCLUDED.search(file)]
+
+
+def put(path, content):
+    """Writes a file, unless it has this content, because Cargo looks at times."""
+    if not path.is_file() or path.read_bytes() != content:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def copy_tree():
+    """Copies the repository. The texts of mutants are written afterwards."""
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    mutated = set(files())
+    for file in filter(None, listed.split("\0")):
+        if file not in mutated and (ROOT / file).is_file():
+            put(SOURCE / file, (ROOT / file).read_bytes())
+
+
+def compiled():
+    """Returns the test programs, or else None and the places of the errors."""
+    command = ["cargo", "test", "--quiet", "--package", "lambda-once", "--all-features", "--lib", "--tests", "--no-run", "--message-format", "json"]
+    env = {**os.environ, "CARGO_TARGET_DIR": str(TARGET), "RUSTFLAGS": "--cap-lints=allow", "CARGO_PROFILE_DEV_DEBUG": "0"}
+    process = subprocess.run(command, cwd=SOURCE, env=env, stdout=subprocess.PIPE, text=True)
+    messages = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
+    if process.returncode == 0:
+        built = [message for message in messages if message["reason"] == "compiler-artifact" and message["executable"]]
+        return {message["target"]["name"]: message["executable"] for message in built if message["target"]["name"] in PROGRAMS}, []
+    errors = [message["message"] for message in messages if message["reason"] == "compiler-message"]
+    errors = [error for error in errors if error["level"] == "error"]
+    spans = [span for error in errors for span in error["spans"] if span["is_primary"]]
+    if not spans:
+        sys.exit("\n".join(error["rendered"] for error in errors) or "the tests do not compile")
+    return None, [(span["file_name"], span["byte_start"], span["byte_end"]) for span in spans]
