@@ -39,6 +39,8 @@ use crate::{
 };
 
 mod amending;
+#[cfg(test)]
+mod tests;
 
 pub(in crate::store) use amending::amend_record;
 pub use amending::{amend, check_amendment, explain_amendment};

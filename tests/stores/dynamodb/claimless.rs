@@ -1,4 +1,4 @@
-//! Transactions without a claim of their own. Their commit replaces only a record over which a claim would be granted.
+//! Transactions without a separate claim. Their commit replaces only a record over which a claim would be granted.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn released(attempt: u64, released: u64) -> Item {
 
 // Tests C1, C2, C6, C7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_without_a_claim_replaces_only_what_a_claim_may_replace() {
+async fn a_commit_without_a_claim_replaces_only_replaceable_records() {
     let world = World::new().await;
     let store = Config::new(&world.table).build(world.direct.clone()).unwrap().with_clock(ManualClock::at(FUTURE));
     let now = FUTURE.seconds_rounded_down();

@@ -22,7 +22,7 @@ CONSTANT = ("const_item", "static_item", "const_block", "attribute_item", "inner
 COMPARISONS = {"<": ("<=", ">="), "<=": ("<", ">"), ">": (">=", "<="), ">=": (">", "<")}
 ARITHMETIC = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/"}
 ASSIGNMENTS = {"+=": "-=", "-=": "+=", "*=": "+="}
-# What a function of a type returns instead. Of other types it is their default value, if they have one.
+# The values that a function of a type returns instead. Of other types it is their default value, if they have one.
 VALUES = {"bool": ("true", "false"), "String": ("String::new()", '"xyzzy".to_owned()')}
 NUMBERS = ("u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize")
 SHOWN = 100
@@ -97,7 +97,7 @@ class Writer:
         return self.place(on, f"({on} ^ ({text}))") if on else text
 
     def write_literal(self, node):
-        # In a pattern, or in one of the places that have mutants of their own.
+        # In a pattern, or in one of the places with other mutants.
         if "pattern" in node.parent.type or is_condition(node):
             return self.text(node)
         return self.negated(node, self.text(node), "!")
@@ -192,7 +192,7 @@ class Writer:
 
 
 def values(kind):
-    """Returns what a function of this type can return instead, as expressions. Some of them do not compile."""
+    """Returns the values that a function of this type can return instead, as expressions. Some of them do not compile."""
     if kind == "()":
         return ("()",)
     if kind in VALUES:
