@@ -20,7 +20,7 @@ TESTS ?=
 TEST_SERVERS ?=
 # For `make plants`: rules, test binaries, or parts of a mutation's text. The default is all mutations.
 PLANTS ?=
-# For `make mutants`: lua, sql or expressions, and parts of the mutants' descriptions (`--list` prints them).
+# For `make mutants`: lua, sql, expressions or rust, and parts of the mutants' descriptions (`--list` prints them).
 MUTANTS ?= lua
 # For `make sim`: options of the program, such as `--seed`, `--steps` and `--bug` (`--help` lists them).
 SIM_ARGS ?=
@@ -103,7 +103,7 @@ plants: require ## Runs the mutation tests: bugs against each rule, with the pla
 	@PROPERTY_WRITE_PLANS=1 cargo test --quiet --workspace --all-features --test property every_planted_bug
 	@$(PYTHON) -m tools.servers.run_with -- $(PYTHON) -m tools.tests.plants $(PLANTS)
 
-mutants: require ## Changes the stores' Lua, SQL or expressions place by place, and runs their tests against each change (MUTANTS)
+mutants: require ## Changes the stores' Lua, SQL or expressions, or the Rust, place by place, and runs the tests against each change (MUTANTS)
 	@$(PYTHON) -m tools.servers.run_with -- $(PYTHON) -m tools.tests.mutants $(MUTANTS)
 
 model: require ## Explores the protocol's model, with and without bugs against each rule (MODEL_ARGS)

@@ -82,6 +82,7 @@ pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) ->
 /// * **L5** A renewal applies only until the lease and the skew margin have passed. It raises the lease and the
 ///   expiration, and never lowers them.
 /// * **S9** A release deletes the record, unless its claim took over, so that the loss of the earlier run stays on record.
+///   A hand-back removes the owner and ends the lease.
 /// * **S2, S3** Otherwise it had been applied before, or its lease is lost ([`explain_settle`]). A record that cannot be
 ///   read is passed as its error.
 ///

@@ -58,6 +58,7 @@ PARTS = {
     "mutants-lua": (mutants("lua"), "mutants of the Lua scripts"),
     "mutants-sql": (mutants("sql"), "mutants of the SQL"),
     "mutants-expressions": (mutants("expressions"), "mutants of DynamoDB's expressions"),
+    "mutants-rust": (mutants("rust", "src/store/rules", "src/store/ordering"), "mutants of the rules in Rust"),
     "model": (["make", "model-deep", "MODEL_ARGS=--minutes 30"], "larger worlds of the protocol's model, for half an hour"),
     "instructions": (["make", "instructions"], "instruction counts of the hot paths"),
     "sizes": (["make", "sizes"], "sizes of functions in the release profile"),

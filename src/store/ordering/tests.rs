@@ -97,7 +97,7 @@ fn an_entity_is_held_through_the_last_millisecond_of_the_margin() {
 
 // Tests G3.
 #[test]
-fn an_operator_settles_no_entity_of_an_unknown_version_until_it_expires() {
+fn a_mark_of_an_unknown_version_stops_an_operator_until_it_expires() {
     let lapsed = Record {
         lease_until: Some(NOW.before(LEASE)),
         sequence: Some(5_u64.into()),
@@ -116,7 +116,7 @@ fn an_operator_settles_no_entity_of_an_unknown_version_until_it_expires() {
 
 // Tests S2, S3.
 #[test]
-fn a_record_that_cannot_be_read_ends_the_claim_of_its_settle() {
+fn a_settle_that_finds_an_unreadable_record_has_lost_its_lease_or_is_done() {
     let lost = Settled::LeaseLost { current: None };
     let done = Settled::Done { found: None };
     let renewal = Settlement::Renew { lease: LEASE, skew_margin: LEASE, retention: LEASE };

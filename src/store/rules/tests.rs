@@ -55,7 +55,7 @@ fn settle_of_operator(read: &Record) -> AmendRequest {
 
 // Tests C7.
 #[test]
-fn a_release_is_for_an_attempt_from_one_on() {
+fn a_release_permits_the_takeover_of_its_attempt_which_is_not_0() {
     for (attempt, released, expected) in [
         (0, Some(0), Judgement::Refused(Refusal::Abandoned { attempt: 0 })),
         (1, Some(0), Judgement::Refused(Refusal::Abandoned { attempt: 1 })),

@@ -1,6 +1,8 @@
 //! Ordered operations. One record at a time works on an entity, and records older than the newest one are acknowledged
 //! without running.
 
+use std::sync::{Arc, Mutex};
+
 use lambda_once::{
     BoxError, BoxFuture, Error, ErrorKind, Failure, Key, MissingKey, Outcome, OutcomeKind, PermanentFailures,
     RecordContext,
@@ -21,13 +23,14 @@ fn set(account: &str, version: impl Into<Value>, act: &str, ms: u64) -> Value {
     body
 }
 
-/// A dead-letter destination that must not be called.
-#[derive(Debug)]
-struct NoLetters;
+/// The ids of records that were dead-lettered.
+#[derive(Clone, Debug, Default)]
+struct Letters(Arc<Mutex<Vec<String>>>);
 
-impl DeadLetters for NoLetters {
+impl DeadLetters for Letters {
     fn send<'a>(&'a self, letter: DeadLetter<'a>) -> BoxFuture<'a, Result<(), BoxError>> {
-        panic!("it is delivered again: {letter:?}");
+        self.0.lock().unwrap().push(letter.record.id().to_owned());
+        Box::pin(async { Ok(()) })
     }
 }
 
@@ -131,12 +134,24 @@ async fn an_unrecorded_permanent_failure_is_reported_whatever_the_policy() {
     world.store.always(Call::Settle, Fault::ErrorBefore);
     let service = world.ordered().permanent_failures(PermanentFailures::Acknowledge);
     assert_eq!(world.deliver_to(&service, [set("A", 1, "permanent", 0)]).await, ["m0"]);
-    let service = world.ordered().dead_letters(NoLetters);
+    let letters = Letters::default();
+    let service = world.ordered().dead_letters(letters.clone());
     assert_eq!(world.deliver_to(&service, [set("B", 1, "permanent", 0)]).await, ["m0"]);
+    assert_eq!(*letters.0.lock().unwrap(), [""; 0], "it is delivered again");
     world.store.heal();
     tokio::time::advance(seconds(130)).await;
     let service = world.ordered().permanent_failures(PermanentFailures::Acknowledge);
     assert_eq!(world.deliver_to(&service, [set("A", 1, "permanent", 0)]).await, [""; 0], "it is recorded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permanent_failure_in_an_order_is_dead_lettered_and_newer_records_run() {
+    let world = World::new();
+    let letters = Letters::default();
+    let service = world.ordered().dead_letters(letters.clone());
+    assert_eq!(world.deliver_to(&service, [set("A", 1, "permanent", 0), set("A", 2, "succeed", 0)]).await, [""; 0]);
+    assert_eq!(*letters.0.lock().unwrap(), ["m0"]);
+    assert_eq!(world.outcomes([set("A", 2, "succeed", 0)]).await, [Ok(OutcomeKind::Replayed)]);
 }
 
 // Tests B6.

@@ -84,7 +84,9 @@ async fn a_commit_without_a_claim_replaces_only_replaceable_records() {
         let settled = store.commit(&transaction, Some(&settle_of(&request, complete("1")))).await.unwrap();
         let after = world.read(&request.key).await;
         match settled {
-            Settled::Done { found: None } if is_free => assert_eq!(after["status"], text("COMPLETED")),
+            Settled::Done { found: None } if is_free => {
+                assert_eq!((&after["status"], &after["owner"]), (&text("COMPLETED"), &text(&request.owner.to_hex())));
+            }
             Settled::LeaseLost { .. } if !is_free => assert_eq!(after, before, "{found:?} {request:?}"),
             settled => panic!("{settled:?}: {found:?} {request:?}"),
         }

@@ -327,22 +327,35 @@ async fn an_operator_changes_records_that_have_only_a_status(calls: Calls) {
     }
 }
 
-async fn an_operator_who_read_no_sequence_changes_no_record_with_one(calls: Calls) {
-    let handed_back = || {
-        let lapsed = number(Timestamp::EPOCH.as_millis());
-        [("status", text("INPROGRESS")), ("attempt", number(1)), ("in_progress_expiration", lapsed)]
-    };
-    for amendment in [Amendment::Forget { completed: false }, Amendment::Release] {
+async fn an_operator_changes_no_record_with_attributes_that_were_not_read(calls: Calls) {
+    let lapsed = || ("in_progress_expiration", number(Timestamp::EPOCH.as_millis()));
+    let handed_back = || vec![("status", text("INPROGRESS")), ("attempt", number(1)), lapsed()];
+    let completed = || vec![("status", text("COMPLETED"))];
+    let sequence = || ("sequence", text(&Sequence::from(7_u64).to_digits()));
+    let owner = || ("owner", text(&Owner::from_bytes([1; 16]).to_hex()));
+    let attempt = || ("attempt", number(1));
+    for (found, added, amendment) in [
+        (handed_back(), sequence(), Amendment::Forget { completed: false }),
+        (handed_back(), sequence(), Amendment::Release),
+        (handed_back(), owner(), Amendment::Forget { completed: false }),
+        (handed_back(), owner(), Amendment::Release),
+        (completed(), sequence(), Amendment::Forget { completed: true }),
+        (completed(), sequence(), Amendment::Redact),
+        (completed(), owner(), Amendment::Forget { completed: true }),
+        (completed(), owner(), Amendment::Redact),
+        (completed(), attempt(), Amendment::Forget { completed: true }),
+        (completed(), attempt(), Amendment::Redact),
+    ] {
         let (world, store, key) = amendable(calls).await;
-        world.put(handed_back()).await;
+        world.put(found.clone()).await;
         let read = store.read(&[key], ResultData::Omit).await.remove(0).unwrap().unwrap();
-        // The record has expired since, and its key is used in an order.
-        let sequence = text(&Sequence::from(7_u64).to_digits());
-        world.put(handed_back().into_iter().chain([("sequence", sequence)])).await;
+        // That record has expired since, and another claim has used the key.
+        world.put(found.into_iter().chain([added])).await;
         let before = world.item().await;
-        let amended = store.amend(&[AmendRequest::new(key, &read, amendment)]).await.remove(0).unwrap();
-        assert!(matches!(amended, Amended::Unchanged { .. }), "{amended:?}");
-        assert_eq!(world.item().await, before);
+        let request = AmendRequest::new(key, &read, amendment);
+        let amended = store.amend(std::slice::from_ref(&request)).await.remove(0).unwrap();
+        assert!(matches!(amended, Amended::Unchanged { .. }), "{request:?}: {amended:?}");
+        assert_eq!(world.item().await, before, "{request:?}");
     }
 }
 
@@ -372,5 +385,5 @@ in_both_shapes!(
     records_of_a_newer_deployment_are_left_to_it,
     a_stored_result_that_no_longer_decodes_is_a_permanent_error,
     an_operator_changes_records_that_have_only_a_status,
-    an_operator_who_read_no_sequence_changes_no_record_with_one,
+    an_operator_changes_no_record_with_attributes_that_were_not_read,
 );

@@ -8,8 +8,8 @@ WORD      only the mutants whose description contains it
 --part    with N/M, the Nth of M parts of them
 --again   also those whose result is known
 
-A mutant is detected if a test fails, and fails again when it runs alone. Results are kept in target/mutants/, by the code of each file, so
-that an interrupted run continues, and survivors are tried again. The run fails if a mutant survives that survivors.py in this folder does
+A mutant is detected if a test fails, and fails again when it runs alone. Results are kept in target/mutants/, by the code of each file (of
+expressions, by the text), so that an interrupted run continues, and survivors are tried again. They outlive a change of the tests. The run fails if a mutant survives that survivors.py in this folder does
 not explain. The servers of the tests must run (see tools/servers/run_with.py).
 """
 
@@ -29,7 +29,7 @@ from tools.tests.mutants.embedded import Embedded
 from tools.tests.mutants.program import AT_ONCE, FOLDER, Program, listed
 from tools.tests.mutants.reach import Reach, confirmed
 from tools.tests.mutants.rust import Rust
-from tools.tests.mutants.survivors import EXPLAINED
+from tools.tests.mutants.survivors import EXPLAINED, RUST
 from tools.tests.mutants.wire import VARIABLE, Expressions
 
 # The stores by the languages of their statements.
@@ -73,14 +73,15 @@ def stale():
     """Yields the explained mutants that are no longer there. The mutants of expressions are known only after the tests have run."""
     known = {mutant.identity() for language in ("lua", "sql") for mutant in embedded(language).mutants()}
     for identity in EXPLAINED:
-        if identity[0].endswith((".lua", ".sql")) and identity not in known:
+        if isinstance(identity, tuple) and identity not in known:
             yield f"tools/tests/mutants/survivors.py: no such mutant: {identity}"
-        if identity[0].endswith(".rs") and not has_code(*identity[:3]):
-            yield f"tools/tests/mutants/survivors.py: no such code: {identity}"
+    for file, function, code, _ in RUST:
+        if not has_code(file, function, code):
+            yield f"tools/tests/mutants/survivors.py: no such code: {file}, {function}: {code}"
 
 
 def has_code(file, function, code):
-    """Returns whether the file has the function and, behind it, the code, which may be cut off."""
+    """Returns whether the file contains the function, followed by the code, which may be truncated."""
     path = ROOT / file
     text = " ".join(path.read_text().split()) if path.is_file() else ""
     _, _, rest = text.partition(f"fn {function.rpartition('::')[2]}")
@@ -174,21 +175,24 @@ def likely(results, key, groups):
 
 def of_reach(selection, results):
     """Runs the tests that reach each mutant, several mutants at once, and returns the exit status."""
+    # Copies of the programs, because the tests may be built again meanwhile.
+    part = f"{selection.part}-of-{selection.parts}"
     if selection.language == "rust":
         subject = Rust()
-        programs = subject.build()
-        names = [(program, test) for program in programs for test in listed(programs[program]) if not subject.ignores(test, selection.words)]
+        programs = {name: Program(path, f"rust-{name}-{part}").path for name, path in subject.build().items()}
+        mutants = selection.of(subject.mutants())
+        names = [(program, test) for program in programs for test in listed(programs[program]) if subject.needs(mutants, program, test)]
     else:
         subject = Expressions(os.environ[VARIABLE])
-        # A copy, because the tests may be built again meanwhile.
-        programs = {"stores": Program(built(), "expressions").path}
+        programs = {"stores": Program(built(), f"expressions-{part}").path}
         names = [("stores", test) for test in sum(stages(programs["stores"], STORES[selection.language]), [])]
     reach = Reach(subject, selection.language, programs, names)
-    mutants = selection.of(subject.mutants() if selection.language == "rust" else sorted(reach.by_mutant))
+    if selection.language == "expressions":
+        mutants = selection.of(sorted(reach.by_mutant))
 
     def perform(mutant):
         detect = lambda mutant, key: reach.detects(mutant)
-        return verdict(mutant, subject.key(mutant), tuple(mutant.split(" | ")), results, detect, {test for _, test in names}, selection)
+        return verdict(mutant, subject.key(mutant), mutant, results, detect, {test for _, test in names}, selection)
 
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         return report([*pool.map(perform, mutants)])

@@ -1,4 +1,4 @@
-"""Mutants of the library's Rust code. All of them are built at once, and a variable turns one on in a process.
+"""Mutants of the library's Rust code. All of them are built at once, and an environment variable selects one.
 
 A build for each of them, as of `cargo mutants`, takes minutes, and there are thousands. The changes are about the same: bodies of functions,
 comparisons, conjunctions, conditions, arithmetic, arms of a `match`. A test can detect only a mutant that it reaches, so each
@@ -19,8 +19,8 @@ from tools.tests.mutants.program import FOLDER
 
 SOURCE = FOLDER / "rust"
 TARGET = FOLDER / "rust-target"
-# Where the tests find their files.
-PLACE = {"CARGO_MANIFEST_DIR": str(SOURCE)}
+# The directory in which the tests find their files.
+MANIFEST = {"CARGO_MANIFEST_DIR": str(SOURCE)}
 # The module that is added to the library.
 SWITCH = """
 #[doc(hidden)]
@@ -50,9 +50,10 @@ pub mod mutation {
 EXCLUDED = re.compile(r"tests\.rs$|/tests/|^src/(testing|store/conformance|documented)")
 # Tests of messages of the compiler, and of exact numbers of allocations.
 IGNORED_TESTS = re.compile(r"compile::|allocations::")
-# The tests of one server run only for its store.
+# Words in the names of tests that need a server.
 SERVERS = re.compile(r"dynamodb|redis|postgres|cluster|ministack")
-# The test programs of the library.
+ON_SERVERS = re.compile(r"src/store/(dynamodb|redis|postgres|remote)")
+# The test programs of the library, except for those that need Python and Node.js.
 PROGRAMS = ("lambda_once", "batch", "http", "operations", "property", "stores")
 
 
@@ -62,7 +63,9 @@ class Rust:
     def __init__(self):
         self.python = install("rust-syntax") / "python"
         self.dropped_file = FOLDER / "rust-dropped.json"
-        self.dropped = json.loads(self.dropped_file.read_text()) if self.dropped_file.is_file() else []
+        self.codes = {file: hashlib.sha256((ROOT / file).read_bytes()).hexdigest()[:12] for file in files()}
+        known = json.loads(self.dropped_file.read_text()) if self.dropped_file.is_file() else []
+        self.dropped = {name for name, _, code in (key.rpartition(" | ") for key in known) if code == self.codes.get(name.partition(" | ")[0])}
 
     @contextlib.contextmanager
     def recording(self):
@@ -70,26 +73,29 @@ class Rust:
         file = FOLDER / f"reached-{os.getpid()}-{threading.get_ident()}"
         file.unlink(missing_ok=True)
         numbers = lambda: {int(line) for line in file.read_text().split()} if file.is_file() else ()
-        yield {"MUTANTS_REACHED": str(file), **PLACE}, lambda: sorted(self.keys[number - 1] for number in numbers())
+        yield {"MUTANTS_REACHED": str(file), **MANIFEST}, lambda: sorted(self.keys[number - 1] for number in numbers())
         file.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def applied(self, mutant):
         """Yields the variables of a process with the mutant."""
-        yield {"MUTANT": str(self.keys.index(mutant) + 1), **PLACE}
+        yield {"MUTANT": str(self.keys.index(mutant) + 1), **MANIFEST}
 
-    def ignores(self, test, words):
-        """Returns whether a test is left out for mutants of files with these words in their names."""
-        server = SERVERS.search(test)
-        return bool(IGNORED_TESTS.search(test) or server and not any(server[0] in word for word in words))
+    def selects(self, mutant, program, test):
+        """Returns whether a test counts for a mutant. The tests of a server do only for the code of the stores on servers."""
+        return not IGNORED_TESTS.search(test) and (program != "stores" or not SERVERS.search(test) or bool(ON_SERVERS.match(mutant)))
+
+    def needs(self, mutants, program, test):
+        """Returns whether a test counts for any of these mutants."""
+        some = {bool(ON_SERVERS.match(mutant)): mutant for mutant in mutants}
+        return any(self.selects(mutant, program, test) for mutant in some.values())
 
     def key(self, mutant):
-        """Names the mutant and the code of its file."""
-        code = hashlib.sha256((ROOT / mutant.partition(" | ")[0]).read_bytes())
-        return f"{mutant} | {code.hexdigest()[:12]}"
+        """Names the mutant and the code of its file when it was built."""
+        return f"{mutant} | {self.codes[mutant.partition(' | ')[0]]}"
 
     def mutants(self):
-        return sorted(set(self.keys) - set(self.dropped), key=self.keys.index)
+        return [key for key in self.keys if key not in self.dropped]
 
     def build(self):
         """Builds the tests, and returns their programs by name. Mutants that do not compile are dropped."""
@@ -101,13 +107,13 @@ class Rust:
             if programs:
                 return programs
             wrong = {self.keys[number - 1] for place in places for number in self.numbers(*place)}
-            if not wrong - set(self.dropped):
+            if not wrong - self.dropped:
                 sys.exit(f"no mutant is at the places of the errors: {places}")
-            self.dropped = sorted({*self.dropped, *wrong})
-            self.dropped_file.write_text(json.dumps(self.dropped, indent=0))
+            self.dropped |= wrong
+            self.dropped_file.write_text(json.dumps(sorted(map(self.key, self.dropped)), indent=0))
 
     def write(self):
-        request = {"root": str(ROOT), "files": files(), "dropped": self.dropped}
+        request = {"root": str(ROOT), "files": files(), "dropped": sorted(self.dropped)}
         command = [self.python, ROOT / "tools" / "tests" / "mutants" / "rust_syntax.py"]
         response = json.loads(subprocess.run(command, input=json.dumps(request), check=True, stdout=subprocess.PIPE, text=True).stdout)
         self.keys, self.texts = response["mutants"], response["texts"]
@@ -151,12 +157,14 @@ def put(path, content):
 
 
 def copy_tree():
-    """Copies the repository. The texts of mutants are written afterwards."""
+    """Copies the repository, and deletes files that are gone. The texts of mutants are written afterwards."""
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    mutated = set(files())
-    for file in filter(None, listed.split("\0")):
-        if file not in mutated and (ROOT / file).is_file():
-            put(SOURCE / file, (ROOT / file).read_bytes())
+    mutated, wanted = set(files()), {file for file in listed.split("\0") if file and (ROOT / file).is_file()}
+    for file in wanted - mutated:
+        put(SOURCE / file, (ROOT / file).read_bytes())
+    for path in SOURCE.rglob("*"):
+        if path.is_file() and str(path.relative_to(SOURCE)) not in wanted:
+            path.unlink()
 
 
 def compiled():

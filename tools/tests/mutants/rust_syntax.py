@@ -2,8 +2,7 @@
 
 REQUEST is JSON: `root`, `files` below it, and `dropped`, the keys of mutants that do not compile. The response is JSON, too: the `mutants`,
 in the order of their numbers, and the `texts` of the files, in which `crate::mutation::is(NUMBER)` turns a mutant on. So all
-of them are built once. Nothing is copied, so that mutants can be nested: `a && b` becomes `match (a) { left => if left == is(1) { left }
-else { b } }`, which is `a || b` for mutant 1. Comments before and after a place (`/*<1*/` and `/*1>*/`) name its first mutant.
+of them are built once. Nothing is copied, so that mutants can be nested: `a && b` becomes `{ let left = a; if left == is(1) { left } else { b } }`, which is `a || b` for mutant 1. Comments before and after a place (`/*<1*/` and `/*1>*/`) name its first mutant.
 """
 
 import json
@@ -22,7 +21,7 @@ CONSTANT = ("const_item", "static_item", "const_block", "attribute_item", "inner
 COMPARISONS = {"<": ("<=", ">="), "<=": ("<", ">"), ">": (">=", "<="), ">=": (">", "<")}
 ARITHMETIC = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/"}
 ASSIGNMENTS = {"+=": "-=", "-=": "+=", "*=": "+="}
-# The values that a function of a type returns instead. Of other types it is their default value, if they have one.
+# Results instead of a function's own, by its type. The others are `Default::default()`.
 VALUES = {"bool": ("true", "false"), "String": ("String::new()", '"xyzzy".to_owned()')}
 NUMBERS = ("u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize")
 SHOWN = 100
@@ -65,16 +64,13 @@ class Writer:
             return self.write_function(node)
         if node.type == "mod_item" and is_test(node):
             return self.text(node)
-        if node.type == "macro_invocation":
-            if self.text(node.child_by_field_name("macro")) != "matches" or is_condition(node):
-                return self.text(node)
-            return self.negated(node, self.text(node), "!")
         write = {
             "binary_expression": self.write_binary,
             "unary_expression": self.write_unary,
             "compound_assignment_expr": self.write_assignment,
             "match_arm": self.write_arm,
             "boolean_literal": self.write_literal,
+            "macro_invocation": self.write_macro,
         }.get(node.type, self.write_children)
         text = write(node)
         if is_condition(node) and self.function:
@@ -95,6 +91,10 @@ class Writer:
     def negated(self, node, text, new):
         on = self.mutant(self.shown(node), new) if self.function else None
         return self.place(on, f"({on} ^ ({text}))") if on else text
+
+    def write_macro(self, node):
+        is_test = self.text(node.child_by_field_name("macro")) == "matches" and not is_condition(node)
+        return self.negated(node, self.text(node), "!") if is_test and self.function else self.text(node)
 
     def write_literal(self, node):
         # In a pattern, or in one of the places with other mutants.
@@ -119,7 +119,8 @@ class Writer:
             if not on:
                 return self.write_children(node)
             test = "==" if operator == "&&" else "!="
-            return self.place(on, f"(match ({self.write(left)}) {{ left => if left {test} {on} {{ left }} else {{ {self.write(right)} }} }})")
+            branches = f"if left {test} {on} {{ left }} else {{ {self.write(right)} }}"
+            return self.place(on, f"({{ let left = {self.write(left)}; {branches} }})")
         if operator in COMPARISONS:
             bound, opposite = (self.mutant(self.shown(node), f"{new} for {operator}") for new in COMPARISONS[operator])
             if not (bound and opposite):
@@ -152,8 +153,8 @@ class Writer:
         if not is_covered or pattern.child_by_field_name("condition"):
             return text
         on = self.mutant(f"the arm {self.shown(pattern)}", "deleted")
-        length = len(self.text(pattern))
-        # Patterns have no mutants, so that the text begins with the pattern.
+        # Attributes and patterns have no mutants, so that their length is the source's.
+        length = len(self.source[node.start_byte : pattern.end_byte].decode())
         return f"{text[:length]}{self.place(on, f' if !{on}')}{text[length:]}" if on else text
 
     def write_function(self, node):
@@ -171,7 +172,7 @@ class Writer:
             self.function = outer
 
     def returned(self, node, body):
-        """Yields the statements that return something else at the function's begin."""
+        """Yields the statements that return another value at the beginning of the function."""
         kind = node.child_by_field_name("return_type")
         for value in values(self.text(kind) if kind else "()"):
             if self.text(body).strip("{} \n") == value or not any(child.is_named for child in body.children):
@@ -236,7 +237,7 @@ def is_test(node):
     before = node.prev_named_sibling
     while before is not None and before.type in ("attribute_item", "line_comment", "block_comment"):
         text = before.text.decode()
-        if before.type == "attribute_item" and re.search(r"\btest\b", text):
+        if before.type == "attribute_item" and re.search(r"\btest\b", text) and "any(" not in text:
             return True
         before = before.prev_named_sibling
     return False

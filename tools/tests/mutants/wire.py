@@ -22,12 +22,15 @@ class Expressions:
     def key(self, mutant):
         return mutant
 
+    def selects(self, mutant, program, test):
+        return True
+
     @contextlib.contextmanager
     def recording(self):
         """Yields the variables of a process that reaches the server through a recording proxy, and a function that returns its mutants."""
         wire = Wire(self.server, None)
         with proxy(wire) as address:
-            yield {VARIABLE: address}, lambda: sorted(map(str, wire.seen))
+            yield {VARIABLE: address}, wire.recorded
 
     @contextlib.contextmanager
     def applied(self, mutant):
@@ -42,6 +45,11 @@ class Wire:
     def __init__(self, server, mutant):
         self.server, self.mutant = server, mutant
         self.seen = set()
+        self.lock = threading.Lock()
+
+    def recorded(self):
+        with self.lock:
+            return sorted(self.seen)
 
     def rewrite(self, body):
         """Returns the request with the mutant applied."""
@@ -54,7 +62,8 @@ class Wire:
             names = holder.get("ExpressionAttributeNames", {})
             found = list(changes(holder[field], names, purpose))
             if self.mutant is None:
-                self.seen.update(change.mutant for change in found)
+                with self.lock:
+                    self.seen.update(str(change.mutant) for change in found)
                 continue
             for change in sorted(found, key=lambda change: -change.start):
                 if str(change.mutant) == self.mutant:
