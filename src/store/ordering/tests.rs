@@ -74,6 +74,11 @@ fn a_mark_of_an_unknown_version_is_an_error_until_it_expires() {
     let next = Mark { version: NEWEST_KNOWN_VERSION, ..newer.clone() };
     assert_eq!(judge(None, Some(&next), &request, &order, NOW).expect("a known mark"), Judgement::Free);
 
+    // The record decides, so that no rule looks at the mark.
+    let completed = Record::new(Status::Completed);
+    let judged = judge(Some(&completed), Some(&newer), &request, &order, NOW).expect("a record that decides");
+    assert_eq!(judged, Judgement::Refused(Refusal::Completed(Box::new(completed))));
+
     let (_, mark, _) = claim(None, None, &request, NOW).expect("a known mark");
     assert_eq!(mark.expect("a mark").version, RECORD_VERSION);
     let (record, _) = rules::claimed(None, &request, NOW);
