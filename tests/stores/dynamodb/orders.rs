@@ -6,7 +6,7 @@ use lambda_once::{
     Error, ErrorKind, Failure, Outcome,
     clock::{ManualClock, Timestamp},
     record::{KeyHash, Status},
-    store::{ClaimRequest, Claimed, Refusal, Takeover, dynamodb::Config},
+    store::{ClaimRequest, Claimed, Refusal, Settled, Takeover, dynamodb::Config},
 };
 
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -15,7 +15,7 @@ use tokio::join;
 use super::{CHARGE, Item, LEASE, MARGIN, World, assert_outcome, item, number, support, text};
 use crate::support::{
     FUTURE,
-    requests::{claim_one, entity, ordered},
+    requests::{LAPSE, RENEW, claim_one, entity, granted, ordered, settle_one},
 };
 
 const ENTITY: &str = "account 3";
@@ -138,6 +138,28 @@ async fn an_ordered_claim_replaces_only_the_record_that_it_has_read() {
             assert_eq!(found, expected, "{takeover:?} {fingerprint:?} {changed:?}");
         }
     }
+}
+
+// Tests S3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_that_lost_its_entity_and_finds_an_unreadable_record_is_lost() {
+    let world = World::new().await;
+    let clock = ManualClock::at(FUTURE);
+    let store = Config::new(&world.table).build(support::client(&world.url).await).unwrap().with_clock(clock.clone());
+    let entity = entity();
+    let claim = ordered(&entity, 5);
+    granted(&store, &claim).await;
+    clock.advance(LAPSE);
+    granted(&store, &ordered(&entity, 6)).await;
+    // The clock of the first holder is behind.
+    clock.set(FUTURE);
+    let mut held = world.proxy.on_command("GetItem").hold();
+    let (settled, ()) = join!(settle_one(&store, &claim, RENEW), async {
+        held.arrived().await;
+        world.write(&claim.key, item([("status", text("WAITING"))])).await;
+        held.release();
+    });
+    assert_eq!(settled.unwrap(), Settled::LeaseLost { current: None });
 }
 
 #[tokio::test]

@@ -9,8 +9,9 @@ WORD      only the mutants whose description contains it
 --again   also those whose result is known
 
 A mutant is detected if a test fails, and fails again when it runs alone. Results are kept in target/mutants/, by the code of each file (of
-expressions, by the text), so that an interrupted run continues, and survivors are tried again. They outlive a change of the tests. The run fails if a mutant survives that survivors.py in this folder does
-not explain. The servers of the tests must run (see tools/servers/run_with.py).
+expressions, by the text), so that an interrupted run continues, and survivors are tried again. They outlive a change of the tests. The
+run fails if a mutant survives that survivors.py in this folder does not explain. The servers of the tests must run (see
+tools/servers/run_with.py).
 """
 
 import concurrent.futures
@@ -45,7 +46,7 @@ STAGES = (("conformance::",), ("sequences::", "versions::", "fixtures::", "races
 
 
 class Results:
-    """The known results of the mutants of one language. A changed file makes its results void."""
+    """The known results of the mutants of one language."""
 
     def __init__(self, language):
         self.path = FOLDER / f"{language}.json"
@@ -152,13 +153,12 @@ def of_program(selection, results):
         sys.exit(f"{failed} fails without a mutation")
     say(f"{sum(map(len, groups))} tests, which take {time.monotonic() - began:.0f} s without a mutation")
 
-    def detect(mutant, key):
+    def detect(mutant):
         with subject.applied(mutant):
-            return detects(program.path, [*likely(results, key, groups), *groups])
+            return detects(program.path, [*likely(results, subject.key(mutant), groups), *groups])
 
-    names = {test for group in groups for test in group}
-    verdicts = (verdict(mutant, subject.key(mutant), mutant.identity(), results, detect, names, selection) for mutant in selection.of(subject.mutants()))
-    return report([*verdicts])
+    verdicts = Verdicts(selection, results, detect, {test for group in groups for test in group})
+    return report([verdicts.of(mutant, subject.key(mutant), mutant.identity()) for mutant in selection.of(subject.mutants())])
 
 
 def detects(program, groups):
@@ -190,24 +190,28 @@ def of_reach(selection, results):
     if selection.language == "expressions":
         mutants = selection.of(sorted(reach.by_mutant))
 
-    def perform(mutant):
-        detect = lambda mutant, key: reach.detects(mutant)
-        return verdict(mutant, subject.key(mutant), mutant, results, detect, {test for _, test in names}, selection)
-
+    verdicts = Verdicts(selection, results, reach.detects, {test for _, test in names})
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        return report([*pool.map(perform, mutants)])
+        return report([*pool.map(lambda mutant: verdicts.of(mutant, subject.key(mutant), mutant), mutants)])
 
 
-def verdict(mutant, key, identity, results, detect, names, selection):
-    """Prints the result of a mutant, after its tests have run unless it is known. Returns whether it is detected or explained."""
-    explained = EXPLAINED.get(identity)
-    # The result of a test that is no longer there is void.
-    is_known = results.known.get(key) in {*names, "hangs", "the program dies"} or key in results.known and explained
-    if not is_known or "--again" in selection.options:
-        results.add(key, detect(mutant, key))
-    detected = results.known[key]
-    print(f"{mutant}: {f'detected by {detected}' if detected else f'survives: {explained}' if explained else 'SURVIVES'}", flush=True)
-    return bool(detected or explained)
+class Verdicts:
+    """The results of mutants. `detect` runs a mutant's tests, and returns the one that detects it."""
+
+    def __init__(self, selection, results, detect, tests):
+        self.results, self.detect = results, detect
+        self.is_again = "--again" in selection.options
+        # The result of a test that is no longer there is void.
+        self.valid = {*tests, "hangs", "the program dies"}
+
+    def of(self, mutant, key, identity):
+        """Prints the result of a mutant, after its tests have run unless it is known. Returns whether it is detected or explained."""
+        explained, known = EXPLAINED.get(identity), self.results.known
+        if self.is_again or not (known.get(key) in self.valid or key in known and explained):
+            self.results.add(key, self.detect(mutant))
+        detected = self.results.known[key]
+        print(f"{mutant}: {f'detected by {detected}' if detected else f'survives: {explained}' if explained else 'SURVIVES'}", flush=True)
+        return bool(detected or explained)
 
 
 def report(verdicts):

@@ -2,7 +2,8 @@
 
 REQUEST is JSON: `root`, `files` below it, and `dropped`, the keys of mutants that do not compile. The response is JSON, too: the `mutants`,
 in the order of their numbers, and the `texts` of the files, in which `crate::mutation::is(NUMBER)` turns a mutant on. So all
-of them are built once. Nothing is copied, so that mutants can be nested: `a && b` becomes `{ let left = a; if left == is(1) { left } else { b } }`, which is `a || b` for mutant 1. Comments before and after a place (`/*<1*/` and `/*1>*/`) name its first mutant.
+of them are built once. Nothing is copied, so that mutants can be nested: `a && b` becomes `{ let left = a; if left == is(1) { left } else
+{ b } }`, which is `a || b` for mutant 1. Comments before and after a place (`/*<1*/` and `/*1>*/`) name its first mutant.
 """
 
 import json

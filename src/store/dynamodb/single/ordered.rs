@@ -189,8 +189,8 @@ impl DynamoDbStore {
         for _ in 0..MAX_TRIES {
             let now = self.clock.now();
             if !self.may_settle(&mark, request, now)? {
-                let current = self.read_one(&request.key, ResultData::Include, operation).await?;
-                return Ok(Settled::LeaseLost { current: current.map(Box::new) });
+                let found = self.read_one(&request.key, ResultData::Include, operation).await;
+                return rules::explain_settle(request, found);
             }
             // Resolved again for each try, because the claim may have lapsed while the last one was in progress.
             let settlement = match (rules::resolved(&request.settlement, now), &later) {
