@@ -20,7 +20,7 @@ pub type WorkerId = u32;
 /// The number of a message.
 pub type MessageId = u32;
 
-/// The number of an invocation of the function.
+/// The number of an invocation of the function, or of a consumer's receipt of a message.
 pub type InvocationId = u32;
 
 /// The number of an HTTP request.
@@ -40,7 +40,7 @@ pub enum Policy {
 /// The entry point through which a key is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Messages of a queue, in invocations with a deadline.
+    /// Messages of a queue, in invocations with a deadline, or at consumers without one.
     Queue,
     /// HTTP requests, without one.
     Http,
@@ -117,8 +117,8 @@ pub enum Fact {
         invocation: InvocationId,
         /// The worker.
         worker: WorkerId,
-        /// Its deadline.
-        deadline: Ms,
+        /// Its deadline, which a consumer's does not have.
+        deadline: Option<Ms>,
     },
     /// The event contained this message.
     Delivered {
@@ -168,7 +168,7 @@ pub enum Fact {
         key: KeyId,
         /// Its worker.
         worker: WorkerId,
-        /// The invocation that the worker handles.
+        /// The invocation or the receipt that the worker handles.
         invocation: Option<InvocationId>,
         /// Whether it was notified that an earlier run may have taken effect.
         took_over: bool,

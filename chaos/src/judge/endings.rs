@@ -83,7 +83,7 @@ fn may_be_refused(index: &Index, key: KeyId, of: &Key, message: &Message) -> boo
     index.runs_of(key).any(|run| is_since(run.began.at) && index.may_be_lost(run, index.end))
         || index.messages_of(key).chain([message]).flat_map(|message| &message.deliveries).any(|invocation| {
             index.invocations.get(invocation).is_some_and(|of| {
-                let until = of.responded.unwrap_or(of.deadline);
+                let until = of.responded.or(of.deadline).unwrap_or(index.end);
                 is_since(until)
                     && (index.is_store_disturbed(of.worker, of.began, until)
                         || index.kill_of(of.worker, of.began, until).is_some())

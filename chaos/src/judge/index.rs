@@ -58,7 +58,7 @@ pub(super) struct Message {
 pub(super) struct Invocation {
     pub(super) worker: WorkerId,
     pub(super) began: Ms,
-    pub(super) deadline: Ms,
+    pub(super) deadline: Option<Ms>,
     pub(super) responded: Option<Ms>,
 }
 
@@ -199,8 +199,11 @@ impl Index {
             Fact::Began { run, key, worker, invocation, took_over } => {
                 assert_eq!(run as usize, self.runs.len(), "runs are numbered in order");
                 let is_open = |call: &&Call| call.worker == worker && call.told.is_none();
-                let asked = self.calls_of(key).filter(is_open).map(|call| call.asked).max();
-                let claimed = asked.filter(|_| invocation.is_none()).unwrap_or(now.at);
+                let asked = match invocation {
+                    Some(invocation) => self.invocations.get(&invocation).map(|of| of.began),
+                    None => self.calls_of(key).filter(is_open).map(|call| call.asked).max(),
+                };
+                let claimed = asked.unwrap_or(now.at);
                 self.runs.push(Run {
                     number: run,
                     key,
@@ -331,10 +334,11 @@ impl Index {
 
     /// Returns the time before which nobody else may have the key of the run, unless it was released.
     pub(super) fn holds_until(&self, run: &Run) -> Ms {
-        match run.invocation.and_then(|invocation| self.invocations.get(&invocation)) {
-            Some(invocation) => invocation.deadline,
-            None => self.may_be_decided(run) + self.terms.shortest_hold,
-        }
+        self.deadline(run).unwrap_or_else(|| self.may_be_decided(run) + self.terms.shortest_hold)
+    }
+
+    fn deadline(&self, run: &Run) -> Option<Ms> {
+        self.invocations.get(&run.invocation?)?.deadline
     }
 
     /// Returns the earliest time at which the begin of the run may have been decided: when its worker was stalled, if the run
@@ -366,10 +370,11 @@ impl Index {
             None | Some((End::Unknown, _)) => true,
             Some((End::Transient, _)) => false,
             Some((End::Returned | End::Permanent, end)) => {
-                if run.invocation.is_some() && end.at + self.terms.late_end >= self.holds_until(run) {
+                let deadline = self.deadline(run);
+                if deadline.is_some_and(|deadline| end.at + self.terms.late_end >= deadline) {
                     return true;
                 }
-                let is_long = run.invocation.is_none() && end.at >= run.claimed + self.terms.long_run;
+                let is_long = deadline.is_none() && end.at >= run.claimed + self.terms.long_run;
                 // Statements of a transaction are requests to the store. If one that the handler does not wait for is
                 // struck, such as the end of a prepared statement, the connection is lost before the handler returns.
                 let from = if is_long || run.is_transaction { run.began.at } else { end.at.saturating_sub(BEFORE_END) };

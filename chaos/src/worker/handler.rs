@@ -13,19 +13,38 @@ use tokio::time::sleep;
 
 use crate::world::{Ending, Report};
 
+pub(super) type HttpClient = Client<HttpConnector, Full<Bytes>>;
+
+/// Returns a client that sends each request at most once.
+pub(super) fn client() -> HttpClient {
+    Client::builder(TokioExecutor::new()).retry_canceled_requests(false).build_http()
+}
+
 /// The client of the ledger.
 #[derive(Clone, Debug)]
 pub(super) struct Ledger {
     worker: u32,
+    /// The receipt that a consumer handles.
+    receipt: Option<u32>,
     url: Arc<str>,
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: HttpClient,
 }
 
 impl Ledger {
     pub(super) fn new(worker: u32, address: &str) -> Self {
         // A report must not arrive twice.
-        let client = Client::builder(TokioExecutor::new()).retry_canceled_requests(false).build_http();
-        Self { worker, url: format!("http://{address}/").into(), client }
+        Self { worker, receipt: None, url: format!("http://{address}/").into(), client: client() }
+    }
+
+    /// Returns a client whose begins are those of a consumer's receipt.
+    pub(super) fn for_receipt(&self, receipt: u32) -> Self {
+        Self { receipt: Some(receipt), ..self.clone() }
+    }
+
+    /// Enters the begin of a run, and returns its number.
+    async fn begin(&self, key: u32, took_over: bool) -> Result<u32, Failure> {
+        let begin = Report::Begin { worker: self.worker, key, receipt: self.receipt, took_over };
+        self.enter(begin).await?.ok_or_else(|| Failure::unknown("the ledger gave no number"))
     }
 
     async fn report(&self, report: Report) -> Result<Option<u32>, BoxError> {
@@ -86,8 +105,7 @@ pub(super) async fn run_in(
     key: u32,
     took_over: bool,
 ) -> Result<u32, Failure> {
-    let begin = Report::Begin { worker: ledger.worker, key, took_over };
-    let run = ledger.enter(begin).await?.ok_or_else(|| Failure::unknown("the ledger gave no number"))?;
+    let run = ledger.begin(key, took_over).await?;
     pause().await;
     if let Err(error) = insert(&transaction, run).await {
         // The transaction is rolled back.
@@ -106,8 +124,7 @@ async fn insert(transaction: &Transaction, run: u32) -> Result<u64, BoxError> {
 
 /// Runs an operation, and returns the number of the run.
 pub(super) async fn run(ledger: Ledger, key: u32, took_over: bool, is_poison: bool) -> Result<u32, Failure> {
-    let begin = Report::Begin { worker: ledger.worker, key, took_over };
-    let run = ledger.enter(begin).await?.ok_or_else(|| Failure::unknown("the ledger gave no number"))?;
+    let run = ledger.begin(key, took_over).await?;
     let behavior = behavior(is_poison);
     pause().await;
     let has_effect = match behavior {

@@ -19,6 +19,7 @@ use lambda_once::{
 
 use crate::settings::{LEASE, LONGEST_REQUEST, MARGIN, RESERVE, StoreKind};
 
+mod consumer;
 mod function;
 mod handler;
 mod service;
@@ -27,11 +28,14 @@ mod service;
 pub const ROLE: &str = "CHAOS_ROLE";
 pub(crate) const FUNCTION: &str = "function";
 pub(crate) const SERVICE: &str = "service";
+pub(crate) const CONSUMER: &str = "consumer";
 pub(crate) const PREPARATION: &str = "preparation";
 /// Its number.
 pub(crate) const NUMBER: &str = "CHAOS_WORKER";
 /// The address of the ledger.
 pub(crate) const LEDGER: &str = "CHAOS_LEDGER";
+/// The address of a consumer's queue.
+pub(crate) const QUEUE: &str = "CHAOS_QUEUE";
 /// The kind of its store.
 pub(crate) const STORE: &str = "CHAOS_STORE";
 /// The offset of its clock, in milliseconds.
@@ -59,6 +63,7 @@ pub fn work(role: &str) -> ExitCode {
                 PREPARATION => prepare().await,
                 FUNCTION => function::run(Context::from_env()?).await,
                 SERVICE => service::run(Context::from_env()?).await,
+                CONSUMER => consumer::run(Context::from_env()?, env::var(QUEUE)?).await,
                 other => Err(format!("{other}: no such role").into()),
             }
         })

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 
 use super::{Result, World};
-use crate::history::{End, Fact, KeyId, RunId, WorkerId};
+use crate::history::{End, Fact, InvocationId, KeyId, RunId, WorkerId};
 
 /// A report of a handler.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -15,6 +15,8 @@ pub(crate) enum Report {
     Begin {
         worker: WorkerId,
         key: KeyId,
+        /// The receipt, at a consumer, which handles several at a time.
+        receipt: Option<InvocationId>,
         took_over: bool,
     },
     Effect {
@@ -62,10 +64,10 @@ async fn enter(State(world): State<Arc<World>>, Json(report): Json<Report>) -> R
     }
     let mut state = world.lock();
     let found = match report {
-        Report::Begin { worker, key, took_over } => {
+        Report::Begin { worker, key, receipt, took_over } => {
             let run = RunId::try_from(state.runs.len()).unwrap_or(RunId::MAX);
             state.runs.push((key, worker));
-            let invocation = state.invocations.get(&worker).copied();
+            let invocation = receipt.or_else(|| state.invocations.get(&worker).copied());
             world.record_in(&mut state, Fact::Began { run, key, worker, invocation, took_over });
             Some(run)
         }

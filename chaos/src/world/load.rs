@@ -29,11 +29,18 @@ pub(super) async fn make(world: &Arc<World>) {
                 let key = add(world, Entry::Queue, None, true);
                 send(world, key, Source::Transaction);
             }
-            0..50 => {
+            0..40 => {
                 let key = add(world, Entry::Queue, None, false);
                 send(world, key, Source::of(world.key(key).policy));
             }
-            50..65 => {
+            40..55 => {
+                // The example of a consumer, too, writes its effects in transactions on PostgreSQL.
+                let policy = policy(&mut world.lock().random);
+                let is_transaction = world.options.store == StoreKind::Postgres && policy == Policy::Rerun;
+                let key = add_with(world, Entry::Queue, policy, None, is_transaction);
+                send(world, key, Source::Consumer);
+            }
+            55..70 => {
                 let place = world.lock().random.usize(0..entities.len());
                 let entity = &mut entities[place];
                 entity.1 += 1;
@@ -59,13 +66,21 @@ pub(super) async fn make(world: &Arc<World>) {
 }
 
 fn add(world: &World, entry: Entry, order: Option<(u32, u64)>, is_transaction: bool) -> KeyId {
-    let mut state = world.lock();
-    let policy = match state.random.u32(0..10) {
-        _ if order.is_some() || is_transaction => Policy::Rerun,
+    let is_rerun = order.is_some() || is_transaction;
+    let policy = if is_rerun { Policy::Rerun } else { policy(&mut world.lock().random) };
+    add_with(world, entry, policy, order, is_transaction)
+}
+
+fn policy(random: &mut fastrand::Rng) -> Policy {
+    match random.u32(0..10) {
         0..4 => Policy::Rerun,
         4..7 => Policy::Refuse,
         _ => Policy::Probe,
-    };
+    }
+}
+
+fn add_with(world: &World, entry: Entry, policy: Policy, order: Option<(u32, u64)>, is_transaction: bool) -> KeyId {
+    let mut state = world.lock();
     // A poisonous message uses up its receives, of which only this queue has few.
     let is_poison = entry == Entry::Queue && policy == Policy::Refuse && state.random.u32(0..100) < 4;
     let key = KeyId::try_from(state.history.keys.len()).unwrap_or(KeyId::MAX);

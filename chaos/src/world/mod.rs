@@ -22,6 +22,7 @@ use crate::{
 
 mod clients;
 mod cluster;
+mod consumer_api;
 mod ledger;
 mod load;
 mod network;
@@ -36,6 +37,7 @@ mod slots;
 #[path = "../../../tests/support/wire/mod.rs"]
 mod wire;
 
+pub(crate) use consumer_api::Disposition;
 pub(crate) use ledger::{Ending, Report};
 
 /// The longest time in which no operation ends, once all faults have stopped.
@@ -174,7 +176,11 @@ async fn perform(options: Options) -> Result<ExitCode> {
     world.record(Fact::ServerStarted);
     let ledger = ledger::serve(&world).await?;
     for slot in &world.slots {
-        runtime_api::serve(&world, slot).await?;
+        match slot.kind {
+            slots::Kind::Function(_) => runtime_api::serve(&world, slot).await?,
+            slots::Kind::Consumer => consumer_api::serve(&world, slot).await?,
+            slots::Kind::Service => {}
+        }
         network::trouble(&world, slot);
         slot.prepare(store, &ledger, &url, world.options.is_control);
         slot.start(&world)?;

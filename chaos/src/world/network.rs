@@ -34,9 +34,8 @@ type Draw = Arc<Mutex<Option<Fault>>>;
 pub(super) fn trouble(world: &Arc<World>, slot: &Slot) {
     let draw = Draw::default();
     let mut is_first = true;
-    let store = world.options.store;
     // The requests of a transaction belong to its connection, which the network cannot change.
-    let is_bound = store == StoreKind::Postgres && slot.kind == super::slots::BOUND;
+    let is_bound = slot.kind.is_bound(world.options.store);
     let place = world.slots.iter().position(|other| std::ptr::eq(other, slot)).unwrap_or_default();
     for (fault, _) in FAULTS {
         let rule = Rule { world: Arc::clone(world), place, draw: Arc::clone(&draw), is_first, is_bound, fault };

@@ -23,10 +23,12 @@ const BATCH: usize = 8;
 /// are more than any message needs.
 const MAX_RECEIVES: u32 = 8;
 const MAX_RECEIVES_OF_ENDING: u32 = 150;
+/// The longest pause between two looks into a queue, because messages become visible silently.
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 /// The time after its deadline in which a response still counts.
 const LATE: Duration = Duration::from_millis(300);
 
-/// A queue of the function: for a policy, for ordered messages, or for transactions.
+/// A queue: of the function for a policy, for ordered messages, or for transactions, or of the consumers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     Rerun,
@@ -34,6 +36,7 @@ pub(super) enum Source {
     Probe,
     Ordered,
     Transaction,
+    Consumer,
 }
 
 impl Source {
@@ -44,6 +47,7 @@ impl Source {
             Self::Probe => "probe",
             Self::Ordered => "ordered",
             Self::Transaction => "transaction",
+            Self::Consumer => "consumer",
         }
     }
 
@@ -77,7 +81,8 @@ struct Message {
 }
 
 struct Invocation {
-    deadline: Ms,
+    /// `None` for a receipt of a consumer.
+    deadline: Option<Ms>,
     messages: Vec<MessageId>,
 }
 
@@ -116,24 +121,28 @@ impl World {
         let first = self.lock().random.usize(0..sources.len());
         let source = (0..sources.len()).map(|place| sources[(first + place) % sources.len()]);
         for source in source {
-            let received = queue.take(self, source, now, is_doubled);
+            let received = queue.take(self, source, now, is_doubled, BATCH);
             if received.is_empty() {
                 continue;
             }
-            let invocation = queue.number;
-            queue.number += 1;
             let deadline = now + Ms::try_from(INVOCATION.as_millis()).unwrap_or(Ms::MAX);
             let event = json!({ "Records": received.iter().map(|id| queue.record(*id)).collect::<Vec<_>>() });
-            let mut state = self.lock();
-            self.record_in(&mut state, Fact::Invoked { invocation, worker, deadline });
-            for message in &received {
-                self.record_in(&mut state, Fact::Delivered { message: *message, invocation });
-            }
-            state.invocations.insert(worker, invocation);
-            queue.invocations.insert(invocation, Invocation { deadline, messages: received });
+            let invocation = queue.hand_out(self, worker, received, Some(deadline));
+            self.lock().invocations.insert(worker, invocation);
             return Some((invocation, Duration::from_millis(deadline), event));
         }
         None
+    }
+
+    /// Receives a message for a consumer.
+    pub(super) fn receive_one(&self, worker: WorkerId, source: Source) -> Option<Value> {
+        let mut queue = self.queue();
+        let is_doubled = self.has_faults() && self.chance(15);
+        let id = queue.take(self, source, self.now(), is_doubled, 1).pop()?;
+        let key = queue.messages[id as usize].key;
+        let of = self.key(key);
+        let receipt = queue.hand_out(self, worker, vec![id], None);
+        Some(json!({ "id": receipt, "key": key, "policy": format!("{:?}", of.policy), "is_poison": of.is_poison }))
     }
 
     /// Ends an invocation with these reported messages, or with an error.
@@ -145,7 +154,8 @@ impl World {
         if state.invocations.get(&worker) == Some(&invocation) {
             state.invocations.remove(&worker);
         }
-        if now > ended.deadline + Ms::try_from(LATE.as_millis()).unwrap_or(0) {
+        let last = ended.deadline.map(|deadline| deadline + Ms::try_from(LATE.as_millis()).unwrap_or(0));
+        if last.is_some_and(|last| now > last) {
             // Lambda has ended the invocation. Its messages become visible by themselves.
             state.faults.add(Fault::TimedOut);
             return;
@@ -177,20 +187,22 @@ impl World {
 
 impl Queue {
     /// Takes visible messages, or one that another worker has, and dead-letters those that were received too often.
-    fn take(&mut self, world: &World, source: Source, now: Ms, is_doubled: bool) -> Vec<MessageId> {
+    fn take(&mut self, world: &World, source: Source, now: Ms, is_doubled: bool, most: usize) -> Vec<MessageId> {
         let Self { messages, waiting, dead_letters, .. } = self;
         let waiting = waiting.entry(source).or_default();
         let mut received = Vec::new();
-        let visible: Vec<_> = waiting.range(..=(now, MessageId::MAX)).take(BATCH).copied().collect();
-        let hidden = waiting.iter().rev().find(|(at, _)| is_doubled && *at > now).copied();
-        for (at, id) in visible.into_iter().chain(hidden) {
+        let hidden = waiting.iter().rev().find(|(at, _)| is_doubled && *at > now);
+        let visible = waiting.range(..=(now, MessageId::MAX));
+        let taken: Vec<_> = hidden.into_iter().chain(visible).take(most).copied().collect();
+        for (at, id) in taken {
             let message = &mut messages[id as usize];
-            let most = if source == Source::Refuse { MAX_RECEIVES } else { MAX_RECEIVES_OF_ENDING };
             waiting.remove(&(at, id));
             let mut state = world.lock();
+            let is_refused = state.history.keys[message.key as usize].policy == Policy::Refuse;
+            let most_receives = if is_refused { MAX_RECEIVES } else { MAX_RECEIVES_OF_ENDING };
             if at > now {
                 state.faults.add(Fault::DeliveredTwice);
-            } else if message.receives >= most {
+            } else if message.receives >= most_receives {
                 message.is_gone = true;
                 world.record_in(&mut state, Fact::DeadLettered { message: id });
                 let is_poison = state.history.keys[message.key as usize].is_poison;
@@ -207,6 +219,25 @@ impl Queue {
             received.push(id);
         }
         received
+    }
+
+    /// Records that a worker receives these messages.
+    fn hand_out(
+        &mut self,
+        world: &World,
+        worker: WorkerId,
+        messages: Vec<MessageId>,
+        deadline: Option<Ms>,
+    ) -> InvocationId {
+        let invocation = self.number;
+        self.number += 1;
+        let mut state = world.lock();
+        world.record_in(&mut state, Fact::Invoked { invocation, worker, deadline });
+        for message in &messages {
+            world.record_in(&mut state, Fact::Delivered { message: *message, invocation });
+        }
+        self.invocations.insert(invocation, Invocation { deadline, messages });
+        invocation
     }
 
     fn record(&self, id: MessageId) -> Value {

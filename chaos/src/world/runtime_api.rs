@@ -1,10 +1,7 @@
 //! A double of the Lambda Runtime API, one for each worker.
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::SystemTime};
 
 use axum::{
     Json, Router,
@@ -19,6 +16,7 @@ use tokio::{net::TcpListener, time::timeout};
 
 use super::{
     Result, World,
+    queue::PAUSE,
     slots::{Kind, Slot},
 };
 
@@ -48,9 +46,6 @@ pub(super) async fn serve(world: &Arc<World>, slot: &Slot) -> Result<()> {
     tokio::spawn(async move { axum::serve(listener, router).await });
     Ok(())
 }
-
-/// The longest pause between two looks into the queue, because messages become visible silently.
-const PAUSE: Duration = Duration::from_millis(20);
 
 async fn next(State(api): State<Api>) -> Response {
     let Kind::Function(sources) = api.slot().kind else { return StatusCode::NOT_FOUND.into_response() };

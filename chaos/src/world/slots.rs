@@ -30,14 +30,34 @@ pub(super) enum Kind {
     Function(&'static [Source]),
     /// An axum service.
     Service,
+    /// A consumer of a queue without Lambda.
+    Consumer,
 }
 
 const PLAIN: Kind = Kind::Function(&[Source::Rerun, Source::Refuse, Source::Probe]);
-/// On PostgreSQL these operations are transactions, which belong to a connection.
-pub(super) const BOUND: Kind = Kind::Function(&[Source::Ordered, Source::Transaction]);
+const BOUND: Kind = Kind::Function(&[Source::Ordered, Source::Transaction]);
 
-pub(super) const KINDS: [Kind; 10] =
-    [PLAIN, PLAIN, PLAIN, BOUND, BOUND, BOUND, BOUND, Kind::Service, Kind::Service, Kind::Service];
+pub(super) const KINDS: [Kind; 12] = [
+    PLAIN,
+    PLAIN,
+    PLAIN,
+    BOUND,
+    BOUND,
+    BOUND,
+    BOUND,
+    Kind::Service,
+    Kind::Service,
+    Kind::Service,
+    Kind::Consumer,
+    Kind::Consumer,
+];
+
+impl Kind {
+    /// Returns whether some of its operations are transactions on this store, or are in order, which belong to a connection.
+    pub(super) fn is_bound(self, store: StoreKind) -> bool {
+        store == StoreKind::Postgres && matches!(self, BOUND | Self::Consumer)
+    }
+}
 
 /// A place for a worker, which gets a new process when one dies.
 pub(super) struct Slot {
@@ -53,7 +73,7 @@ struct Occupant {
     worker: WorkerId,
     port: Option<u16>,
     is_frozen: bool,
-    /// The address of its Runtime API.
+    /// The address of its Runtime API, or of its queue.
     api: String,
     variables: Vec<(&'static str, String)>,
 }
@@ -97,6 +117,9 @@ impl Slot {
         let mut occupant = self.lock();
         match self.kind {
             Kind::Service => variables.push((worker::ROLE, worker::SERVICE.to_owned())),
+            Kind::Consumer => {
+                variables.extend([(worker::ROLE, worker::CONSUMER.to_owned()), (worker::QUEUE, occupant.api.clone())])
+            }
             Kind::Function(_) => {
                 let name = |name: &str| name.to_owned();
                 variables.extend([

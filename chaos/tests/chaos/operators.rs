@@ -68,7 +68,7 @@ fn a_message_sent_after_a_release_is_not_refused_for_an_earlier_loss() {
         let sent = dead
             .released(9_000)
             .at(9_100, sent)
-            .at(9_200, Fact::Invoked { invocation: 1, worker: 1, deadline: 10_700 });
+            .at(9_200, Fact::Invoked { invocation: 1, worker: 1, deadline: Some(10_700) });
         sent.at(9_200, Fact::Delivered { message: 1, invocation: 1 })
     };
     let refused = |story: Story| {

@@ -106,7 +106,7 @@ fn nothing_is_repeated_after_a_response_despite_a_later_kill() {
         .ran(10, 0, 0, false)
         .acknowledged(50, 0)
         .at(60, Fact::Killed { worker: 0 })
-        .at(4_000, Fact::Invoked { invocation: 1, worker: 1, deadline: 5_500 })
+        .at(4_000, Fact::Invoked { invocation: 1, worker: 1, deadline: Some(5_500) })
         .at(4_000, Fact::Delivered { message: 1, invocation: 1 })
         .ran(4_010, 1, 1, true)
         .at(4_050, Fact::Acknowledged { message: 1, invocation: 1 })
@@ -306,7 +306,7 @@ fn an_older_effect_after_a_newer_one_is_found() {
             .invoked(0, 0)
             .ran(10, 0, 0, false)
             .acknowledged(50, 0)
-            .at(100, Fact::Invoked { invocation: 1, worker: 1, deadline: 1_600 })
+            .at(100, Fact::Invoked { invocation: 1, worker: 1, deadline: Some(1_600) })
             .at(100, Fact::Began { run: 1, key: 1, worker: 1, invocation: Some(1), took_over: false })
             .effect(110, 1)
             .ended(120, 1, End::Returned)
@@ -324,7 +324,7 @@ fn an_ordered_message_is_acknowledged_after_a_newer_effect_alone() {
         story.0.keys.push(ordered(sequence));
         let story =
             story.at(0, Fact::Sent { message: 1, key: 1 }).invoked(0, 0).ran(10, 0, 0, false).acknowledged(50, 0);
-        let invoked = Fact::Invoked { invocation: 1, worker: 1, deadline: 1_600 };
+        let invoked = Fact::Invoked { invocation: 1, worker: 1, deadline: Some(1_600) };
         let story = story.at(100, invoked).at(100, Fact::Delivered { message: 1, invocation: 1 });
         story.at(150, Fact::Acknowledged { message: 1, invocation: 1 })
     };

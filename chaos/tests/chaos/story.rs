@@ -34,8 +34,14 @@ impl Story {
 
     /// Delivers the message 0 to a worker of the same number.
     pub(super) fn invoked(self, at: u64, invocation: u32) -> Self {
-        let invoked = Fact::Invoked { invocation, worker: invocation, deadline: at + 1_500 };
+        let invoked = Fact::Invoked { invocation, worker: invocation, deadline: Some(at + 1_500) };
         self.at(at, invoked).at(at, Fact::Delivered { message: 0, invocation })
+    }
+
+    /// A consumer receives the message 0, without a deadline.
+    pub(super) fn received(self, at: u64, receipt: u32, worker: u32) -> Self {
+        let received = Fact::Invoked { invocation: receipt, worker, deadline: None };
+        self.at(at, received).at(at, Fact::Delivered { message: 0, invocation: receipt })
     }
 
     pub(super) fn acknowledged(self, at: u64, invocation: u32) -> Self {
@@ -52,6 +58,11 @@ impl Story {
         self.at(at, Fact::Began { run, key: 0, worker, invocation, took_over })
     }
 
+    /// Begins the run for a consumer's receipt.
+    pub(super) fn began_for(self, at: u64, run: u32, receipt: u32, worker: u32, took_over: bool) -> Self {
+        self.at(at, Fact::Began { run, key: 0, worker, invocation: Some(receipt), took_over })
+    }
+
     pub(super) fn effect(self, at: u64, run: u32) -> Self {
         self.at(at, Fact::Effect { run })
     }
@@ -63,6 +74,12 @@ impl Story {
     /// Begins the run, and lets it take effect and return.
     pub(super) fn ran(self, at: u64, run: u32, worker: u32, took_over: bool) -> Self {
         self.began(at, run, worker, took_over).effect(at + 10, run).ended(at + 20, run, End::Returned)
+    }
+
+    /// The same for a consumer's receipt.
+    pub(super) fn ran_for(self, at: u64, run: u32, receipt: u32, worker: u32, took_over: bool) -> Self {
+        let begun = self.began_for(at, run, receipt, worker, took_over);
+        begun.effect(at + 10, run).ended(at + 20, run, End::Returned)
     }
 
     pub(super) fn answered(self, at: u64, call: u32, answer: Answer) -> Self {
