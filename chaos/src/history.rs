@@ -111,23 +111,23 @@ pub enum Fact {
         /// Its key.
         key: KeyId,
     },
-    /// A worker received an event.
+    /// A function received an event, or a consumer a message.
     Invoked {
         /// The invocation.
         invocation: InvocationId,
         /// The worker.
         worker: WorkerId,
-        /// Its deadline, which a consumer's does not have.
+        /// Its deadline, or `None` for a consumer's receipt.
         deadline: Option<Ms>,
     },
-    /// The event contained this message.
+    /// The event contained this message, or the receipt is of it.
     Delivered {
         /// The message.
         message: MessageId,
         /// The invocation.
         invocation: InvocationId,
     },
-    /// The function responded to an invocation.
+    /// The function responded to an invocation, or the consumer acknowledged its message or left it.
     Responded {
         /// The invocation.
         invocation: InvocationId,

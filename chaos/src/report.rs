@@ -33,7 +33,7 @@ faults! {
     Frozen: "workers frozen",
     Ended: "workers that ended by themselves",
     TimedOut: "invocations that responded after their deadline",
-    DeliveredTwice: "messages delivered to a second worker",
+    DeliveredTwice: "messages delivered again before their visibility timeout",
     ServerKilled: "servers killed and restarted",
     LoginsRefused: "log-ins refused for a while",
     MemoryFull: "servers out of memory for a while",

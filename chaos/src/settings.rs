@@ -6,9 +6,9 @@ use crate::judge::Terms;
 
 /// The time that an invocation has.
 pub(crate) const INVOCATION: Duration = Duration::from_millis(1_500);
-/// The lease of a request, which has no deadline.
+/// The lease of a request or a consumer's message, which have no deadline.
 pub(crate) const LEASE: Duration = Duration::from_millis(1_500);
-/// The longest duration of a request.
+/// The longest duration of their handlers.
 pub(crate) const LONGEST_REQUEST: Duration = Duration::from_millis(2_500);
 /// The time before a deadline or the end of a lease in which no handler runs.
 pub(crate) const RESERVE: Duration = Duration::from_millis(300);

@@ -54,7 +54,7 @@ fn message_of(history: &History, index: &Index, key: KeyId, message: &Message, f
             violate(at.at, "no message is lost", "it was acknowledged without an effect");
         }
     } else if let Some(at) = message.dead_lettered {
-        if !of.is_poison && !may_be_refused(index, key, of, message) {
+        if !of.is_poison && !may_be_refused(index, key, of, message, at.at) {
             violate(at.at, "no message is lost", "it was dead-lettered, and nothing had happened to its deliveries");
         }
     } else {
@@ -72,18 +72,19 @@ fn is_superseded(history: &History, index: &Index, of: &Key, at: Moment) -> bool
         .any(|run| history.keys[run.key as usize].order.is_some_and(|(of, newer)| of == entity && newer > sequence))
 }
 
-/// Returns whether a run was lost, or a fault may have left a claim without a run, so that the key is abandoned.
-fn may_be_refused(index: &Index, key: KeyId, of: &Key, message: &Message) -> bool {
+/// Returns whether by this time a run was lost, or a fault may have left a claim without a run, so that the key is
+/// abandoned.
+fn may_be_refused(index: &Index, key: KeyId, of: &Key, message: &Message, at: Ms) -> bool {
     if of.policy != Policy::Refuse {
         return false;
     }
     // If the message was sent after an operator's action, nothing before that action counts. A claim may be late.
     let since = index.amended_before(key, message.sent);
     let is_since = |at: Ms| since.is_none_or(|since| at + LATE >= since.at);
-    index.runs_of(key).any(|run| is_since(run.began.at) && index.may_be_lost(run, index.end))
+    index.runs_of(key).any(|run| is_since(run.began.at) && run.began.at <= at && index.may_be_lost(run, at))
         || index.messages_of(key).chain([message]).flat_map(|message| &message.deliveries).any(|invocation| {
             index.invocations.get(invocation).is_some_and(|of| {
-                let until = of.responded.or(of.deadline).unwrap_or(index.end);
+                let until = of.responded.or(of.deadline).unwrap_or(at).min(at);
                 is_since(until)
                     && (index.is_store_disturbed(of.worker, of.began, until)
                         || index.kill_of(of.worker, of.began, until).is_some())

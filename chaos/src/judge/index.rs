@@ -23,7 +23,7 @@ pub(super) struct Run {
     pub(super) invocation: Option<InvocationId>,
     pub(super) took_over: bool,
     pub(super) began: Moment,
-    /// The earliest time from which its lease may count: its claim follows the request.
+    /// The earliest time from which its lease may count: its claim follows the request, or the receipt of the message.
     pub(super) claimed: Ms,
     pub(super) effect: Option<Moment>,
     pub(super) rows: u32,
@@ -53,7 +53,7 @@ pub(super) struct Message {
     pub(super) dead_lettered: Option<Moment>,
 }
 
-/// An invocation.
+/// An invocation, or a consumer's receipt of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Invocation {
     pub(super) worker: WorkerId,
@@ -378,8 +378,12 @@ impl Index {
                 // Statements of a transaction are requests to the store. If one that the handler does not wait for is
                 // struck, such as the end of a prepared statement, the connection is lost before the handler returns.
                 let from = if is_long || run.is_transaction { run.began.at } else { end.at.saturating_sub(BEFORE_END) };
-                match run.answered.filter(|answered| answered.at <= until) {
-                    Some(answered) => self.is_store_disturbed(run.worker, from, answered.at),
+                // Its outcome is recorded before its worker responds, if ever.
+                let invocation = run.invocation.and_then(|invocation| self.invocations.get(&invocation));
+                let responded = invocation.and_then(|invocation| invocation.responded);
+                let answered = run.answered.map(|answered| answered.at).into_iter().chain(responded).min();
+                match answered.filter(|answered| *answered <= until) {
+                    Some(answered) => self.is_store_disturbed(run.worker, from, answered),
                     None => {
                         self.is_store_disturbed(run.worker, from, until)
                             || self.kill_of(run.worker, from, until).is_some()

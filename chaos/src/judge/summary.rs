@@ -34,7 +34,7 @@ pub fn summarize(history: &History, index: &Index) -> Summary {
         ("operations with an order", history.keys.iter().filter(|key| key.order.is_some()).count() as u64),
         ("messages", index.messages.len() as u64),
         ("deliveries", count(|fact| matches!(fact, Fact::Delivered { .. }))),
-        ("invocations", index.invocations.len() as u64),
+        ("invocations, and receipts of consumers", index.invocations.len() as u64),
         ("HTTP requests", index.calls.len() as u64),
         ("runs of handlers", index.runs.len() as u64),
         ("runs that took over", index.runs.iter().filter(|run| run.took_over).count() as u64),

@@ -67,7 +67,7 @@ pub(super) async fn run(context: Context, queue: String) -> Result<(), BoxError>
     let mut running = JoinSet::new();
     loop {
         while running.len() >= CONCURRENCY {
-            // A handler's panic is the engine's to catch.
+            // The engine catches a handler's panic.
             if let Some(ended) = running.join_next().await {
                 ended??;
             }

@@ -1,4 +1,4 @@
-//! The handler of both workers, which enters its effect in the ledger.
+//! The handler of all workers, which enters its effect in the ledger.
 
 use std::{sync::Arc, time::Duration};
 

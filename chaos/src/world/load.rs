@@ -34,7 +34,7 @@ pub(super) async fn make(world: &Arc<World>) {
                 send(world, key, Source::of(world.key(key).policy));
             }
             40..55 => {
-                // The example of a consumer, too, writes its effects in transactions on PostgreSQL.
+                // As in `examples/consumer`, the effects are rows of a transaction on PostgreSQL.
                 let policy = policy(&mut world.lock().random);
                 let is_transaction = world.options.store == StoreKind::Postgres && policy == Policy::Rerun;
                 let key = add_with(world, Entry::Queue, policy, None, is_transaction);
@@ -81,7 +81,7 @@ fn policy(random: &mut fastrand::Rng) -> Policy {
 
 fn add_with(world: &World, entry: Entry, policy: Policy, order: Option<(u32, u64)>, is_transaction: bool) -> KeyId {
     let mut state = world.lock();
-    // A poisonous message uses up its receives, of which only this queue has few.
+    // A poisonous message uses up its receives, which are few only under this policy.
     let is_poison = entry == Entry::Queue && policy == Policy::Refuse && state.random.u32(0..100) < 4;
     let key = KeyId::try_from(state.history.keys.len()).unwrap_or(KeyId::MAX);
     state.history.keys.push(Key { entry, policy, order, is_transaction, is_poison });

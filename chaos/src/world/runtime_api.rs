@@ -1,4 +1,4 @@
-//! A double of the Lambda Runtime API, one for each worker.
+//! A double of the Lambda Runtime API, one for each function.
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
 
 use std::{sync::Arc, time::SystemTime};

@@ -1,4 +1,4 @@
-//! The worker processes, each in a slot with its proxy and its Runtime API, and the kills and freezes of them.
+//! The worker processes, each in a slot with its proxy and its Runtime API or queue, and the kills and freezes of them.
 
 use std::{
     env,
@@ -53,7 +53,8 @@ pub(super) const KINDS: [Kind; 12] = [
 ];
 
 impl Kind {
-    /// Returns whether some of its operations are transactions on this store, or are in order, which belong to a connection.
+    /// Returns whether its network neither delays nor repeats requests. On PostgreSQL, statements of transactions and of ordered
+    /// operations belong to their connection, and all requests of a process pass one proxy.
     pub(super) fn is_bound(self, store: StoreKind) -> bool {
         store == StoreKind::Postgres && matches!(self, BOUND | Self::Consumer)
     }

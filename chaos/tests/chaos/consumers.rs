@@ -29,7 +29,7 @@ fn two_live_runs_of_a_consumer_are_found() {
     overlap.effect(1_840, 1).ended(1_850, 1, End::Returned).acknowledged(1_900, 1).breaks("one live run per key");
 }
 
-/// A renewal of a long run may have failed at any time since its begin, of a short one it was not due.
+/// A short run needs no renewal. A renewal of a long one may have failed at any time.
 #[test]
 fn only_a_long_run_of_a_consumer_may_lose_its_lease_meanwhile() {
     let again = |ended| {
@@ -57,4 +57,21 @@ fn a_consumers_message_is_refused_only_after_a_fault() {
         |story: Story| story.received(9_000, 1, 1).reported(9_010, 1).at(9_500, Fact::DeadLettered { message: 0 });
     refused(Story::queue(Policy::Refuse).received(0, 0, 0)).breaks("no message is lost");
     refused(Story::queue(Policy::Refuse).received(0, 0, 0).at(5, Fact::Killed { worker: 0 })).keeps();
+    let later = |fact| refused(Story::queue(Policy::Refuse).received(0, 0, 0)).at(9_600, fact);
+    later(Fact::Killed { worker: 0 }).breaks("no message is lost");
+    later(Fact::ServerKilled).breaks("no message is lost");
+}
+
+/// The consumer of the first receipt has left the message, and handles others.
+#[test]
+fn a_fault_after_the_response_of_a_receipt_excuses_no_further_run() {
+    let again = |struck: u64| {
+        let left = Story::queue(Policy::Rerun).received(0, 0, 0).ran_for(10, 0, 0, 0, false);
+        let strike = Fact::Struck { worker: 0, is_silent: false };
+        let left =
+            if struck < 40 { left.at(struck, strike).reported(40, 0) } else { left.reported(40, 0).at(struck, strike) };
+        left.received(2_000, 1, 1).ran_for(2_010, 1, 1, 1, true).acknowledged(2_050, 1)
+    };
+    again(35).keeps();
+    again(100).breaks("a decided key does not run");
 }

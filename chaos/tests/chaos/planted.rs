@@ -171,6 +171,18 @@ fn two_live_runs_are_found_unless_one_was_frozen() {
 }
 
 #[test]
+fn a_thawed_run_may_finish_an_instruction_and_no_more() {
+    let acts = |at| {
+        let frozen =
+            Story::queue(Policy::Rerun).invoked(0, 0).began(10, 0, 0, false).at(20, Fact::Frozen { worker: 0 });
+        let other = frozen.invoked(3_000, 1).began(3_010, 1, 1, true).at(4_000, Fact::Thawed { worker: 0 });
+        other.effect(at, 0).effect(at + 1, 1).ended(at + 2, 1, End::Returned).acknowledged(at + 3, 1)
+    };
+    acts(4_250).keeps();
+    acts(4_251).breaks("one live run per key");
+}
+
+#[test]
 fn only_an_unrecorded_outcome_may_differ_from_later_ones() {
     let ran = || Story::http(Policy::Rerun).ran(0, 0, 0, false);
     let again = |story: Story| story.answered(40, 0, result(0)).ran(4_000, 1, 1, true).answered(4_100, 1, result(1));

@@ -71,6 +71,15 @@ impl Taken {
     }
 }
 
+#[test]
+#[should_panic(expected = "lost: 2")]
+fn messages_with_the_same_payload_need_a_run_each() {
+    let (taken, payload) = (Taken::default(), json!({ "order_id": 9 }));
+    taken.take(payload.clone()).unwrap();
+    // The duplicate of the first one shares its run, and the third one has none.
+    taken.assert_has_each([1, 1, 2].map(|id| (json!(id), Some(payload.clone()))));
+}
+
 fn verdict(payload: &Value) -> Result<(), Failure> {
     match payload.to_string().bytes().fold(0, |sum: u8, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 8 {
         0 => Err(Failure::transient("not now")),
