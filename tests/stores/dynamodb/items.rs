@@ -17,7 +17,8 @@ use lambda_once::{
 };
 
 use super::{
-    CHARGE, Item, KEY, LEASE, Purpose, World, assert_outcome, batches, in_both_shapes, number, support::FUTURE, text,
+    CHARGE, Item, KEY, LEASE, Purpose, World, assert_outcome, batches, in_both_shapes, number, seconds,
+    support::FUTURE, text,
 };
 use crate::support::requests::{
     self, HAND_BACK, LAPSE, RENEW, complete, granted, read_one, rival, settle_of, settle_one,
@@ -29,11 +30,6 @@ fn names(item: &Item) -> Vec<&str> {
     let mut names: Vec<_> = item.keys().map(String::as_str).collect();
     names.sort_unstable();
     names
-}
-
-/// Returns the seconds since the epoch of the time `seconds` after [`FUTURE`].
-fn after_future(seconds: u64) -> AttributeValue {
-    number(FUTURE.seconds_rounded_up() + seconds)
 }
 
 async fn an_item_has_exactly_the_documented_attributes(calls: Calls) {
@@ -66,7 +62,7 @@ async fn an_item_has_exactly_the_documented_attributes(calls: Calls) {
         assert_eq!((&item["attempt"], &item["v"]), (&number(1), &number(1)));
         assert_eq!(item["in_progress_expiration"], number(now.after(LEASE).as_millis()));
         assert_eq!((&item["operation"], &item["claimed_at"]), (&text(CHARGE), &number(now.as_millis())));
-        assert_eq!(item["expiration"], after_future(RETENTION.as_secs() + 1));
+        assert_eq!(item["expiration"], seconds(RETENTION.as_secs() + 1));
         assert!(Owner::from_hex(item["owner"].as_s().unwrap()).is_some());
         assert!(Fingerprint::from_text(item["validation"].as_s().unwrap()).is_some());
         Ok::<_, Failure>("done".to_owned())
@@ -76,7 +72,7 @@ async fn an_item_has_exactly_the_documented_attributes(calls: Calls) {
     let item = world.item().await.unwrap();
     assert_eq!(item["status"], text("COMPLETED"));
     assert_eq!(item["data"], text("\"done\""));
-    assert_eq!(item["expiration"], after_future(RETENTION.as_secs() + 1));
+    assert_eq!(item["expiration"], seconds(RETENTION.as_secs() + 1));
     assert_eq!(item["settled_at"], number(now.as_millis()));
     assert_eq!(item.len(), 13);
 }
@@ -201,14 +197,14 @@ async fn a_result_too_large_for_an_item_is_dropped_before_it_is_sent(calls: Call
 
 async fn a_completed_record_of_powertools_is_replayed(calls: Calls) {
     let world = World::of(calls).await;
-    world.put([("status", text("COMPLETED")), ("expiration", after_future(3600)), ("data", text("7"))]).await;
+    world.put([("status", text("COMPLETED")), ("expiration", seconds(3600)), ("data", text("7"))]).await;
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(7)));
 }
 
 async fn a_running_record_of_powertools_is_taken_over_after_its_lease(calls: Calls) {
     let world = World::of(calls).await;
     let lease = number(FUTURE.after(LEASE).as_millis());
-    let expiration = ("expiration", after_future(3600));
+    let expiration = ("expiration", seconds(3600));
     world.put([("status", text("INPROGRESS")), expiration, ("in_progress_expiration", lease)]).await;
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { attempt: 0, .. }));
     world.lapse();
@@ -233,7 +229,7 @@ async fn a_claim_is_free_after_the_end_of_its_lease_and_margin_and_not_at_it(cal
 
 async fn a_running_record_without_a_lease_is_live_until_it_expires(calls: Calls) {
     let world = World::of(calls).await;
-    world.put([("status", text("INPROGRESS")), ("expiration", after_future(3600))]).await;
+    world.put([("status", text("INPROGRESS")), ("expiration", seconds(3600))]).await;
     world.clock.jump(Duration::from_secs(3500));
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { lease_until: None, .. }));
     world.clock.jump(Duration::from_secs(100));
@@ -250,7 +246,7 @@ async fn a_running_record_with_neither_lease_nor_expiration_stays_live(calls: Ca
 async fn an_expired_record_counts_as_absent_while_it_is_still_visible(calls: Calls) {
     for status in ["COMPLETED", "FAILED", "WAITING"] {
         let world = World::of(calls).await;
-        world.put([("status", text(status)), ("expiration", after_future(0)), ("data", text("7"))]).await;
+        world.put([("status", text(status)), ("expiration", seconds(0)), ("data", text("7"))]).await;
         assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     }
 }
@@ -266,7 +262,7 @@ async fn an_expired_record_counts_as_absent_whatever_its_attempt(calls: Calls) {
         (AttributeValue::Bool(true), 1),
     ] {
         let world = World::of(calls).await;
-        world.put([("status", text("COMPLETED")), ("expiration", after_future(0)), ("attempt", attempt.clone())]).await;
+        world.put([("status", text("COMPLETED")), ("expiration", seconds(0)), ("attempt", attempt.clone())]).await;
         let outcome = world.once.operation(CHARGE, KEY).run(|| async {
             // The next claim can read the item that this one wrote.
             let found = match world.run_elsewhere().await {

@@ -8,10 +8,12 @@ use crate::support;
 mod batches;
 mod calls;
 mod claimless;
+mod conditions;
 mod deliveries;
 mod items;
 mod leases;
 mod listing;
+mod marks;
 mod orders;
 mod refusals;
 mod regions;
@@ -30,12 +32,13 @@ use std::{
 use crate::purpose::Purpose;
 use aws_sdk_dynamodb::{Client, types::AttributeValue};
 use lambda_once::{
-    Builder, Error, Failure, Idempotency, Outcome,
-    record::KeyHash,
+    Builder, DynamoDbStore, Error, Failure, Idempotency, Outcome,
+    clock::ManualClock,
+    record::{KeyHash, Owner},
     store::dynamodb::{Calls, Config},
 };
 use support::{
-    assert_outcome,
+    FUTURE, assert_outcome,
     clock::TokioClock,
     wire::{Fault, Protocol, Proxy, host_and_port},
 };
@@ -110,6 +113,12 @@ impl World {
         let once = settings(builder(store(support::client(&url).await, calls))).build().unwrap();
         let elsewhere = builder(store(direct.clone(), Calls::Single)).build().unwrap();
         Self { proxy, url, direct, table, clock, once, elsewhere, runs: Arc::default() }
+    }
+
+    /// Returns a store behind the proxy, with this clock.
+    async fn store(&self, calls: Calls, clock: &ManualClock) -> DynamoDbStore {
+        let config = Config::new(&self.table).calls(calls);
+        config.build(support::client(&self.url).await).unwrap().with_clock(clock.clone())
     }
 
     /// Returns work that succeeds with the number of its runs.
@@ -197,6 +206,15 @@ impl World {
     fn all_struck(&self) {
         assert_eq!(self.proxy.pending_faults(), 0, "faults that found no request");
     }
+}
+
+/// A time in seconds, as records and markers contain it.
+fn seconds(after_future: u64) -> AttributeValue {
+    number(FUTURE.seconds_rounded_up() + after_future)
+}
+
+fn owner(byte: u8) -> AttributeValue {
+    text(&Owner::from_bytes([byte; 16]).to_hex())
 }
 
 fn text(value: &str) -> AttributeValue {

@@ -44,7 +44,7 @@ impl World {
     }
 
     /// Returns the number of transactions sent.
-    fn transactions(&self) -> usize {
+    pub(super) fn transactions(&self) -> usize {
         self.proxy.requests().iter().filter(|request| request.command == "TransactWriteItems").count()
     }
 
