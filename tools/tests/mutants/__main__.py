@@ -6,6 +6,7 @@ WORD      only the mutants whose description contains it
 --check   runs nothing, and fails if survivors.py names a mutant that is no longer there
 --list    prints the mutants and runs none (of expressions and rust, after the tests have run once)
 --part    with N/M, the Nth of M parts of them
+--first   with REGEX, of expressions and rust: tests whose names match it run before all others
 --again   also those whose result is known
 
 A mutant is detected if a test fails, and fails again when it runs alone. Results are kept in target/mutants/, by the code of each file (of
@@ -14,10 +15,12 @@ run fails if a mutant survives that survivors.py in this folder does not explain
 tools/servers/run_with.py).
 """
 
+import collections
 import concurrent.futures
 import fcntl
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -37,6 +40,10 @@ from tools.tests.mutants.wire import VARIABLE, Expressions
 STORES = {"lua": "redis", "sql": "postgres", "expressions": "dynamodb"}
 # Their mutants share one program, and run only the tests that reach them.
 REACHED = ("expressions", "rust")
+# The weight of a test that has detected a mutant of the same file or purpose.
+SAME_PLACE = 100
+# The weight of a test that the command names, which is heavier than any number of detections.
+FIRST = 1_000_000_000
 # The tests of wrappers and of clusters, which repeat the store's.
 REPEATED = ("cluster", "_in_a_box", "_in_an_arc")
 # Tests of one store that do not name it.
@@ -64,6 +71,15 @@ class Results:
             new = self.path.with_suffix(".new")
             new.write_text(json.dumps(self.known, indent=0, sort_keys=True))
             new.replace(self.path)
+
+    def detections(self, key, of_others=1):
+        """Returns the weights of tests: the mutants of the same file or purpose that each has detected, and, with less weight, others."""
+        place = f"{key.partition(' | ')[0]} | "
+        weights = collections.Counter()
+        for other, test in dict(self.known).items():
+            if test:
+                weights[test] += SAME_PLACE if other.startswith(place) else of_others
+        return weights
 
 
 def embedded(language):
@@ -112,6 +128,11 @@ class Selection:
         if "--part" in arguments:
             place = arguments.index("--part")
             self.part, self.parts = map(int, arguments[place + 1].split("/"))
+            arguments = arguments[:place] + arguments[place + 2 :]
+        self.first = None
+        if "--first" in arguments:
+            place = arguments.index("--first")
+            self.first = arguments[place + 1]
             arguments = arguments[:place] + arguments[place + 2 :]
         self.options = {argument for argument in arguments if argument.startswith("--")}
         self.language, *self.words = [argument for argument in arguments if not argument.startswith("--")] or [""]
@@ -167,9 +188,8 @@ def detects(program, groups):
 
 def likely(results, key, groups):
     """Returns the tests that have detected other mutants of the file, as a first group, if there are any."""
-    place = f"{key.partition(' | ')[0]} | "
-    detected = {test for other, test in results.known.items() if other.startswith(place)}
-    tests = [test for group in groups for test in group if test in detected]
+    weights = results.detections(key, of_others=0)
+    tests = [test for group in groups for test in group if weights[test]]
     return [tests] if tests else []
 
 
@@ -190,8 +210,15 @@ def of_reach(selection, results):
     if selection.language == "expressions":
         mutants = selection.of(sorted(reach.by_mutant))
 
-    verdicts = Verdicts(selection, results, reach.detects, {test for _, test in names})
+    named = collections.Counter({test: FIRST for _, test in names if selection.first and re.search(selection.first, test)})
+
+    def detect(mutant, is_all=True):
+        return reach.detects(mutant, results.detections(subject.key(mutant)) + named, is_all)
+
+    verdicts = Verdicts(selection, results, detect, {test for _, test in names})
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        # All tests of a mutant may take minutes. So the likely ones run first, for all mutants.
+        [*pool.map(lambda mutant: verdicts.try_likely(mutant, subject.key(mutant)), mutants)]
         return report([*pool.map(lambda mutant: verdicts.of(mutant, subject.key(mutant), mutant), mutants)])
 
 
@@ -204,10 +231,21 @@ class Verdicts:
         # The result of a test that is no longer there is void.
         self.valid = {*tests, "hangs", "the program dies"}
 
+    def is_known(self, key, identity):
+        known = self.results.known
+        return known.get(key) in self.valid or key in known and bool(EXPLAINED.get(identity))
+
+    def try_likely(self, mutant, key):
+        """Runs the likely tests of a mutant whose result is neither known nor explained, and keeps the result if it is detected."""
+        if not self.is_again and not self.is_known(key, mutant) and not EXPLAINED.get(mutant):
+            if detected := self.detect(mutant, is_all=False):
+                self.results.add(key, detected)
+                print(f"{len(self.results.known)} results", end="\r", flush=True)
+
     def of(self, mutant, key, identity):
         """Prints the result of a mutant, after its tests have run unless it is known. Returns whether it is detected or explained."""
-        explained, known = EXPLAINED.get(identity), self.results.known
-        if self.is_again or not (known.get(key) in self.valid or key in known and explained):
+        explained = EXPLAINED.get(identity)
+        if self.is_again or not self.is_known(key, identity):
             self.results.add(key, self.detect(mutant))
         detected = self.results.known[key]
         print(f"{mutant}: {f'detected by {detected}' if detected else f'survives: {explained}' if explained else 'SURVIVES'}", flush=True)

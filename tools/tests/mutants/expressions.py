@@ -63,7 +63,7 @@ def purpose(request):
     """Names a request by its writes."""
     if "Statement" in request:
         text = request["Statement"]
-        written = re.findall(r'(?:SET|REMOVE) "(\w+)"', text) or re.findall(r"'(\w+)':\?", text)
+        written = re.findall(r'(?:SET|REMOVE) "([^"]+)"', text) or re.findall(r"'([^']+)':\?", text)
         verb = text.split()[0].lower()
     else:
         names = request.get("ExpressionAttributeNames", {})
@@ -72,6 +72,8 @@ def purpose(request):
         written = [names.get(target, target) for target in targets]
         verb = "update" if update else "put" if "Item" in request else "read" if "ProjectionExpression" in request else "delete or check"
     written = [usual(name) for name in written]
+    # Marks have their own conditions.
+    verb = "mark " * any(value.get("S", "").endswith("mark") for value in request.get("Key", {}).values()) + verb
     core = ("status", "owner", "attempt", "in_progress_expiration", "released", "newest", "holder", "doubt")
     return " ".join([verb, *sorted({name for name in written if name in core})])
 

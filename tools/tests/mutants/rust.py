@@ -60,6 +60,9 @@ PROGRAMS = ("lambda_once", "batch", "http", "operations", "property", "stores")
 class Rust:
     """The library with its mutants: their keys, in the order of their numbers, which begin with 1."""
 
+    # They are in the programs.
+    version = b""
+
     def __init__(self):
         self.python = install("rust-syntax") / "python"
         self.dropped_file = FOLDER / "rust-dropped.json"

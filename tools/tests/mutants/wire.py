@@ -5,8 +5,10 @@ import http.client
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from tools.tests.mutants import expressions, tokens
 from tools.tests.mutants.expressions import changes, texts
 
 # The variable in which the tests find the server.
@@ -18,6 +20,7 @@ class Expressions:
 
     def __init__(self, endpoint):
         self.server = urlsplit(endpoint)
+        self.version = b"".join(Path(module.__file__).read_bytes() for module in (expressions, tokens))
 
     def key(self, mutant):
         return mutant
