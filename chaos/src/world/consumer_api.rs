@@ -18,7 +18,7 @@ use super::{
     slots::Slot,
 };
 
-/// What a consumer does with a message.
+/// The end of a receipt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Disposition {
     Acknowledge,

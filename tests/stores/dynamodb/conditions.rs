@@ -426,7 +426,7 @@ async fn a_redacted_record_has_neither_result_nor_label() {
     assert_eq!(left, (None, None, Some(&AttributeValue::Bool(true))));
 }
 
-/// The index for lists has what is in progress or failed.
+/// The index for lists has the records that are in progress or failed.
 async fn only_open_records_are_in_the_index_for_lists(calls: Calls) {
     let world = World::of(calls).await;
     let clock = ManualClock::at(FUTURE);

@@ -169,7 +169,7 @@ fn failures() -> [Settlement; 3] {
 
 // Tests G3, G4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_settle_takes_a_second_transaction_only_if_the_marker_would_lose_something() {
+async fn a_settle_takes_a_second_transaction_only_for_an_unusual_marker() {
     let world = World::new().await;
     let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
     let longer = || seconds(RETENTION.as_secs() + 1);
@@ -281,9 +281,9 @@ async fn an_expired_marker_counts_as_absent_in_a_settle() {
     }
 }
 
-// Tests S3: a renewal lowers nothing.
+// Tests S3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_renewal_that_arrives_after_a_later_one_leaves_the_later_lease_of_the_marker() {
+async fn a_renewal_leaves_a_later_lease_of_the_marker() {
     let world = World::new().await;
     let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
     let claim = ordered(&entity(), SEQUENCE);
