@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Milliseconds since the run began, by the coordinator's monotonic clock.
 pub type Ms = u64;
 
@@ -27,7 +29,7 @@ pub type InvocationId = u32;
 pub type CallId = u32;
 
 /// The policy of a key after a run without a recorded outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Policy {
     /// It runs again.
     Rerun,

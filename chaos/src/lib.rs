@@ -6,6 +6,7 @@
 //! operations. It kills and freezes them, loses, delays and repeats their requests, and kills the server. A [judge](judge::judge) that shares no code with the
 //! library decides whether the [history](history::History) keeps the library's promise.
 
+mod client;
 pub mod history;
 pub mod judge;
 mod options;

@@ -5,35 +5,23 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use lambda_once::{AfterUnknown, BoxError, Claim, Error, Failure, Idempotency, Operation, Outcome, PostgresStore};
-use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use super::{
     Context,
-    handler::{self, HttpClient, Ledger},
+    handler::{self, Ledger},
 };
-use crate::{settings::StoreKind, world::Disposition};
+use crate::{
+    client::{HttpClient, client},
+    history::Policy,
+    settings::StoreKind,
+    world::{Disposition, Receipt},
+};
 
 /// The messages that are handled at the same time.
 const CONCURRENCY: usize = 8;
 /// The name of the operations.
 const OPERATION: &str = "consume";
-
-/// A message that was received.
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct Delivery {
-    id: u32,
-    key: u32,
-    policy: PolicyName,
-    is_poison: bool,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-enum PolicyName {
-    Rerun,
-    Refuse,
-    Probe,
-}
 
 struct Consumer {
     rerun: Idempotency,
@@ -61,7 +49,7 @@ pub(super) async fn run(context: Context, queue: String) -> Result<(), BoxError>
         probe: context.engine(AfterUnknown::Probe).await?,
         transactions,
         ledger: context.ledger,
-        client: handler::client(),
+        client: client(),
         queue,
     });
     let mut running = JoinSet::new();
@@ -72,45 +60,45 @@ pub(super) async fn run(context: Context, queue: String) -> Result<(), BoxError>
                 ended??;
             }
         }
-        let delivery = consumer.receive().await?;
-        running.spawn(Arc::clone(&consumer).handle(delivery));
+        let receipt = consumer.receive().await?;
+        running.spawn(Arc::clone(&consumer).handle(receipt));
     }
 }
 
 impl Consumer {
     /// Waits for a message.
-    async fn receive(&self) -> Result<Delivery, BoxError> {
-        let request = axum::http::Request::get(format!("{}/message", self.queue)).body(Full::default())?;
+    async fn receive(&self) -> Result<Receipt, BoxError> {
+        let request = axum::http::Request::get(format!("http://{}/message", self.queue)).body(Full::default())?;
         let response = self.client.request(request).await?;
         Ok(serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?)
     }
 
-    async fn handle(self: Arc<Self>, delivery: Delivery) -> Result<(), BoxError> {
-        let disposition = match self.operate(delivery).await {
+    async fn handle(self: Arc<Self>, receipt: Receipt) -> Result<(), BoxError> {
+        let disposition = match self.operate(receipt).await {
             Ok(outcome) if outcome.is_done() => Disposition::Acknowledge,
             Ok(_) | Err(_) => Disposition::Leave,
         };
         let end = serde_json::to_vec(&disposition)?;
-        let request = axum::http::Request::post(format!("{}/message/{}", self.queue, delivery.id))
+        let request = axum::http::Request::post(format!("http://{}/message/{}", self.queue, receipt.id))
             .header("content-type", "application/json")
             .body(Full::<Bytes>::from(end))?;
         self.client.request(request).await?;
         Ok(())
     }
 
-    async fn operate(&self, delivery: Delivery) -> Result<Outcome<u32>, Error> {
-        let Delivery { id, key, is_poison, .. } = delivery;
+    async fn operate(&self, receipt: Receipt) -> Result<Outcome<u32>, Error> {
+        let Receipt { id, key, policy, is_poison } = receipt;
         let ledger = self.ledger.for_receipt(id);
         let took_over = |claim: Option<Claim>| claim.is_some_and(|claim| claim.took_over());
         let work = |claim| handler::run(ledger.clone(), key, took_over(claim), is_poison);
-        match (delivery.policy, &self.transactions) {
-            (PolicyName::Rerun, Some(store)) => {
+        match (policy, &self.transactions) {
+            (Policy::Rerun, Some(store)) => {
                 let work = |claim, transaction| handler::run_in(transaction, ledger.clone(), key, took_over(claim));
                 operation(&self.rerun, &key).in_transaction(store).run_with(work).await
             }
-            (PolicyName::Rerun, None) => operation(&self.rerun, &key).run_with(work).await,
-            (PolicyName::Refuse, _) => operation(&self.refuse, &key).run_with(work).await,
-            (PolicyName::Probe, _) => {
+            (Policy::Rerun, None) => operation(&self.rerun, &key).run_with(work).await,
+            (Policy::Refuse, _) => operation(&self.refuse, &key).run_with(work).await,
+            (Policy::Probe, _) => {
                 let probe = |_| async { ledger.probe(key).await.map_err(Failure::unknown) };
                 operation(&self.probe, &key).probe(probe).run_with(work).await
             }

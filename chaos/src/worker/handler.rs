@@ -2,23 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
 use lambda_once::{BoxError, Failure, ProbeResult, store::postgres::Transaction};
 use tokio::time::sleep;
 
-use crate::world::{Ending, Report};
-
-pub(super) type HttpClient = Client<HttpConnector, Full<Bytes>>;
-
-/// Returns a client that sends each request at most once.
-pub(super) fn client() -> HttpClient {
-    Client::builder(TokioExecutor::new()).retry_canceled_requests(false).build_http()
-}
+use crate::{
+    client::{HttpClient, client},
+    world::{Ending, Report},
+};
 
 /// The client of the ledger.
 #[derive(Clone, Debug)]

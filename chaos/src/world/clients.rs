@@ -5,29 +5,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::World;
-use crate::history::{Answer, Fact, KeyId, Policy};
+use crate::{
+    client::HttpClient,
+    history::{Answer, Fact, KeyId, Policy},
+};
 
 /// The longest time for which a client waits for a response.
 const PATIENCE: Duration = Duration::from_millis(2_000);
 /// The longest time for which a client retries once all faults have stopped.
 const LONGEST: Duration = Duration::from_secs(45);
-
-pub(super) type HttpClient = Client<HttpConnector, Full<Bytes>>;
-
-/// Returns a client that sends each request at most once.
-pub(super) fn client() -> HttpClient {
-    Client::builder(TokioExecutor::new()).retry_canceled_requests(false).build_http()
-}
 
 /// Makes a request, with retries. Most clients then ask again, although they have the response.
 pub(super) async fn call(world: &Arc<World>, client: &HttpClient, key: KeyId) {

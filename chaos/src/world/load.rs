@@ -6,6 +6,7 @@ use tokio::time::sleep;
 
 use super::{World, clients, queue::Source};
 use crate::{
+    client::client,
     history::{Entry, Key, KeyId, Policy},
     settings::StoreKind,
 };
@@ -16,7 +17,7 @@ const OPERATIONS_OF_ENTITY: u64 = 6;
 
 /// Makes all operations.
 pub(super) async fn make(world: &Arc<World>) {
-    let client = clients::client();
+    let client = client();
     let mut entities: Vec<(u32, u64)> = (0..ENTITIES as u32).map(|entity| (entity, 0)).collect();
     let mut last_entity = ENTITIES as u32;
     for _ in 0..world.options.operations {

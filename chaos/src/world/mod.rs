@@ -20,6 +20,7 @@ use crate::{
     settings::StoreKind,
 };
 
+mod api;
 mod clients;
 mod cluster;
 mod consumer_api;
@@ -37,7 +38,7 @@ mod slots;
 #[path = "../../../tests/support/wire/mod.rs"]
 mod wire;
 
-pub(crate) use consumer_api::Disposition;
+pub(crate) use consumer_api::{Disposition, Receipt};
 pub(crate) use ledger::{Ending, Report};
 
 /// The longest time in which no operation ends, once all faults have stopped.
@@ -176,11 +177,7 @@ async fn perform(options: Options) -> Result<ExitCode> {
     world.record(Fact::ServerStarted);
     let ledger = ledger::serve(&world).await?;
     for slot in &world.slots {
-        match slot.kind {
-            slots::Kind::Function(_) => runtime_api::serve(&world, slot).await?,
-            slots::Kind::Consumer => consumer_api::serve(&world, slot).await?,
-            slots::Kind::Service => {}
-        }
+        api::serve(&world, slot).await?;
         network::trouble(&world, slot);
         slot.prepare(store, &ledger, &url, world.options.is_control);
         slot.start(&world)?;

@@ -8,9 +8,9 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{World, operator};
+use super::{Receipt, World, operator};
 use crate::{
-    history::{Fact, InvocationId, KeyId, MessageId, Ms, Policy, WorkerId},
+    history::{Fact, InvocationId, Key, KeyId, MessageId, Ms, Policy, WorkerId},
     report::Fault,
     settings::INVOCATION,
 };
@@ -23,8 +23,6 @@ const BATCH: usize = 8;
 /// are more than any message needs.
 const MAX_RECEIVES: u32 = 8;
 const MAX_RECEIVES_OF_ENDING: u32 = 150;
-/// The longest pause between two looks into a queue, because messages become visible silently.
-pub(super) const PAUSE: Duration = Duration::from_millis(20);
 /// The time after its deadline in which a response still counts.
 const LATE: Duration = Duration::from_millis(300);
 
@@ -135,14 +133,13 @@ impl World {
     }
 
     /// Receives a message for a consumer.
-    pub(super) fn receive_one(&self, worker: WorkerId, source: Source) -> Option<Value> {
+    pub(super) fn receive_one(&self, worker: WorkerId, source: Source) -> Option<Receipt> {
         let mut queue = self.queue();
         let is_doubled = self.has_faults() && self.chance(15);
         let id = queue.take(self, source, self.now(), is_doubled, 1).pop()?;
         let key = queue.messages[id as usize].key;
-        let of = self.key(key);
-        let receipt = queue.hand_out(self, worker, vec![id], None);
-        Some(json!({ "id": receipt, "key": key, "policy": format!("{:?}", of.policy), "is_poison": of.is_poison }))
+        let Key { policy, is_poison, .. } = self.key(key);
+        Some(Receipt { id: queue.hand_out(self, worker, vec![id], None), key, policy, is_poison })
     }
 
     /// Ends an invocation with these reported messages, or with an error.

@@ -1,8 +1,9 @@
 //! A double of the Lambda Runtime API, one for each function.
 //! <https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html>
 
-use std::{sync::Arc, time::SystemTime};
+use std::time::SystemTime;
 
+use super::{api::Api, slots::Kind};
 use axum::{
     Json, Router,
     body::Bytes,
@@ -12,39 +13,13 @@ use axum::{
     routing::{get, post},
 };
 use serde_json::Value;
-use tokio::{net::TcpListener, time::timeout};
 
-use super::{
-    Result, World,
-    queue::PAUSE,
-    slots::{Kind, Slot},
-};
-
-#[derive(Clone)]
-struct Api {
-    world: Arc<World>,
-    slot: usize,
-}
-
-impl Api {
-    fn slot(&self) -> &Slot {
-        &self.world.slots[self.slot]
-    }
-}
-
-/// Serves the API for the function of a slot.
-pub(super) async fn serve(world: &Arc<World>, slot: &Slot) -> Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    slot.set_api(&listener.local_addr()?.to_string());
-    let place = world.slots.iter().position(|other| std::ptr::eq(other, slot)).unwrap_or_default();
-    let router = Router::new()
+pub(super) fn routes() -> Router<Api> {
+    Router::new()
         .route("/2018-06-01/runtime/invocation/next", get(next))
         .route("/2018-06-01/runtime/invocation/{id}/response", post(respond))
         .route("/2018-06-01/runtime/invocation/{id}/error", post(fail))
         .route("/2018-06-01/runtime/init/error", post(async || StatusCode::ACCEPTED))
-        .with_state(Api { world: Arc::clone(world), slot: place });
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    Ok(())
 }
 
 async fn next(State(api): State<Api>) -> Response {
@@ -61,7 +36,7 @@ async fn next(State(api): State<Api>) -> Response {
             ];
             return (headers, Json(event)).into_response();
         }
-        let _ = timeout(PAUSE, api.world.sent.notified()).await;
+        api.pause().await;
     }
 }
 
