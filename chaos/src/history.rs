@@ -5,8 +5,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 /// Milliseconds since the run began, by the coordinator's monotonic clock.
 pub type Ms = u64;
 
@@ -29,7 +27,7 @@ pub type InvocationId = u32;
 pub type CallId = u32;
 
 /// The policy of a key after a run without a recorded outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// It runs again.
     Rerun,

@@ -16,8 +16,18 @@ use crate::history::{InvocationId, KeyId, Policy};
 pub(crate) struct Receipt {
     pub(crate) id: InvocationId,
     pub(crate) key: KeyId,
+    #[serde(with = "PolicyName")]
     pub(crate) policy: Policy,
     pub(crate) is_poison: bool,
+}
+
+/// The serialized form of a policy, because the history knows no library.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Policy")]
+enum PolicyName {
+    Rerun,
+    Refuse,
+    Probe,
 }
 
 /// The end of a receipt.

@@ -1,6 +1,6 @@
-//! The conditions under which an order marker is written, one attribute at a time. The first try of a claim or a settle
-//! assumes the usual state of the marker, and takes one transaction in it. In any other state it is refused, and the
-//! second one replaces only the marker that the refusal has shown.
+//! The conditions under which an order mark is written, one attribute at a time. The first try of a claim or a settle
+//! assumes the usual state of the mark, and takes one transaction in it. In any other state it is refused, and the
+//! second one replaces only the mark that the refusal has shown.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn digits(sequence: u64) -> AttributeValue {
     text(&Sequence::from(sequence).to_digits())
 }
 
-/// An operation of the same entity, as a marker names it.
+/// An operation of the same entity, as a mark names it.
 fn operation(byte: u8) -> AttributeValue {
     text(&format!("{byte:02x}").repeat(16))
 }
@@ -37,12 +37,12 @@ fn doubt(sequence: u64) -> AttributeValue {
     text(&format!("{} {}", Sequence::from(sequence).to_digits(), "aa".repeat(16)))
 }
 
-/// A marker without a holder, as an operation of `RETENTION` leaves it at [`FUTURE`].
+/// A mark without a holder, as an operation of `RETENTION` leaves it at [`FUTURE`].
 fn free() -> Item {
     item([("expiration", seconds(RETENTION.as_secs())), ("v", number(1))])
 }
 
-/// A marker with every attribute, whose holder's lease has ended.
+/// A mark with every attribute, whose holder's lease has ended.
 fn lapsed() -> Item {
     let holder = item([
         ("owner", owner(1)),
@@ -67,7 +67,7 @@ impl World {
 
     async fn mark_of(&self, claim: &ClaimRequest) -> Item {
         let get = self.direct.get_item().table_name(&self.table).key("id", Self::mark_id(claim)).consistent_read(true);
-        let mut mark = get.send().await.unwrap().item.expect("a marker");
+        let mut mark = get.send().await.unwrap().item.expect("a mark");
         mark.remove("id");
         mark
     }
@@ -79,8 +79,8 @@ impl World {
     }
 }
 
-/// Every kind of marker: with and without a holder whose lease has ended, a newest sequence, doubt and a version.
-fn markers() -> [Item; 6] {
+/// Every kind of mark: with and without a holder whose lease has ended, a newest sequence, doubt and a version.
+fn marks() -> [Item; 6] {
     let without = |names: &[&str]| lapsed().into_iter().filter(|(name, _)| !names.contains(&name.as_str())).collect();
     let holder = ["owner", "holder", "sequence", "in_progress_expiration"];
     [
@@ -169,7 +169,7 @@ fn failures() -> [Settlement; 3] {
 
 // Tests G3, G4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_settle_takes_a_second_transaction_only_for_an_unusual_marker() {
+async fn a_settle_takes_a_second_transaction_only_for_an_unusual_mark() {
     let world = World::new().await;
     let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
     let longer = || seconds(RETENTION.as_secs() + 1);
@@ -220,7 +220,7 @@ async fn a_settle_leaves_the_entity_to_another_holder() {
             assert!(matches!(settled, Settled::LeaseLost { .. }), "{settled:?}");
         } else {
             assert_eq!(settled, Settled::Done { found: None }, "{settlement:?}");
-            // Each write keeps the marker for the retention of outcomes.
+            // Each write keeps the mark for the retention of outcomes.
             expected.insert("expiration".to_owned(), seconds(RETENTION.as_secs() + 10));
         }
         if settlement == complete("1") {
@@ -232,7 +232,7 @@ async fn a_settle_leaves_the_entity_to_another_holder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_settle_leaves_the_marker_of_a_newer_version() {
+async fn a_settle_leaves_the_mark_of_a_newer_version() {
     let world = World::new().await;
     let clock = ManualClock::at(FUTURE);
     let store = world.store(Calls::Auto, &clock).await;
@@ -251,7 +251,7 @@ async fn a_settle_leaves_the_marker_of_a_newer_version() {
 
 // Tests G4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_expired_marker_counts_as_absent_in_a_settle() {
+async fn an_expired_mark_counts_as_absent_in_a_settle() {
     let world = World::new().await;
     let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
     let done = || Settled::Done { found: None };
@@ -283,7 +283,7 @@ async fn an_expired_marker_counts_as_absent_in_a_settle() {
 
 // Tests S3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_renewal_leaves_a_later_lease_of_the_marker() {
+async fn a_renewal_leaves_a_later_lease_of_the_mark() {
     let world = World::new().await;
     let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
     let claim = ordered(&entity(), SEQUENCE);
@@ -296,11 +296,11 @@ async fn a_renewal_leaves_a_later_lease_of_the_marker() {
 
 // Tests G1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_replaces_only_the_marker_that_it_has_read() {
+async fn a_claim_replaces_only_the_mark_that_it_has_read() {
     let world = World::new().await;
     let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
-    for mut found in markers() {
-        // The first try does not assume that a marker outlives the claim's.
+    for mut found in marks() {
+        // The first try does not assume that a mark outlives the claim's.
         found.insert("expiration".to_owned(), seconds(10 * RETENTION.as_secs()));
         for (name, value) in changes() {
             let claim = ordered(&entity(), SEQUENCE);
@@ -322,10 +322,10 @@ async fn a_claim_replaces_only_the_marker_that_it_has_read() {
 
 // Tests G3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_settle_that_leaves_a_marker_as_it_is_has_read_it() {
+async fn a_settle_that_leaves_a_mark_as_it_is_has_read_it() {
     let world = World::new().await;
     let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
-    for mut found in markers() {
+    for mut found in marks() {
         found.insert("expiration".to_owned(), seconds(0));
         // A holder without an operation cannot be read.
         let is_readable = |(name, _): &(&str, _)| *name != "owner" || found.contains_key("owner");
@@ -347,9 +347,9 @@ async fn a_settle_that_leaves_a_marker_as_it_is_has_read_it() {
     }
 }
 
-/// The writes that replace a marker as a whole leave nothing of the old one.
+/// The writes that replace a mark as a whole leave nothing of the old one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replaced_marker_has_exactly_the_attributes_of_its_state() {
+async fn a_replaced_mark_has_exactly_the_attributes_of_its_state() {
     let world = World::new().await;
     let clock = ManualClock::at(FUTURE);
     let store = world.store(Calls::Auto, &clock).await;
@@ -368,7 +368,7 @@ async fn a_replaced_marker_has_exactly_the_attributes_of_its_state() {
     assert_eq!(world.mark_of(&claim).await, free().into_iter().chain(holder).collect::<Item>());
 
     clock.advance(Duration::from_secs(10));
-    // The first try assumes no doubt, so the second one replaces the marker.
+    // The first try assumes no doubt, so the second one replaces the mark.
     world.change_mark(&claim, [("doubt", doubt(4))]).await;
     settle_one(&store, &claim, complete("1")).await.unwrap();
     let done = item([("expiration", seconds(retention + 10)), ("newest", digits(SEQUENCE)), ("v", number(1))]);
