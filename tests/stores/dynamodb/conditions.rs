@@ -98,6 +98,11 @@ async fn a_batched_claim_replaces_only_the_record_that_it_has_read() {
             ],
         ),
         (
+            &[lease(lapsed()), ("validation", None)],
+            Takeover::Allowed,
+            vec![(completed(), refused), (attempt(2), refused), (("v", None), refused), (other(), refused)],
+        ),
+        (
             &bare,
             Takeover::Allowed,
             vec![
@@ -233,6 +238,22 @@ async fn a_renewal_raises_lease_and_expiration_and_lowers_neither(calls: Calls) 
     world.change(&[("in_progress_expiration", Some(lease(37_000))), ("expiration", Some(longer.clone()))]).await;
     let (_, _, kept) = renew().await;
     assert_eq!(kept, longer);
+}
+
+// Tests S1.
+async fn a_renewal_changes_only_a_claim_of_its_own_that_stands(calls: Calls) {
+    let world = World::of(calls).await;
+    let store = world.store(calls, &ManualClock::at(FUTURE)).await;
+    for change in [("owner", Some(owner(9))), ("status", Some(text("COMPLETED")))] {
+        world.delete_item().await;
+        let claim = claim();
+        granted(&store, &claim).await;
+        world.change(std::slice::from_ref(&change)).await;
+        let before = world.only_item().await;
+        let settled = settle_one(&store, &claim, RENEW).await.unwrap();
+        assert!(matches!(settled, Settled::LeaseLost { .. }), "{change:?}: {settled:?}");
+        assert_eq!(world.only_item().await, before, "{change:?}");
+    }
 }
 
 /// Nobody else may have the key before the next millisecond.
@@ -449,6 +470,7 @@ async fn only_open_records_are_in_the_index_for_lists(calls: Calls) {
 in_both_shapes!(
     a_claim_over_an_expired_record_has_exactly_the_attributes_of_a_new_one,
     a_completion_counts_its_retention_from_its_own_time,
+    a_renewal_changes_only_a_claim_of_its_own_that_stands,
     a_renewal_may_come_until_the_margin_has_passed,
     a_renewal_raises_lease_and_expiration_and_lowers_neither,
     only_open_records_are_in_the_index_for_lists,

@@ -8,7 +8,7 @@ use lambda_once::{
     Error, ErrorKind,
     clock::{ManualClock, Timestamp},
     order::Sequence,
-    store::{ClaimRequest, Claimed, Refusal, Settled, Settlement, dynamodb::Calls},
+    store::{ClaimRequest, Claimed, Refusal, Settled, Settlement, dynamodb::Calls, transaction::Transactional},
 };
 
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -18,7 +18,8 @@ use super::{Item, World, item, number, owner, seconds, text};
 use crate::support::{
     FUTURE,
     requests::{
-        HAND_BACK, LEASE, RELEASE, RENEW, RETENTION, claim_one, complete, entity, granted, json, ordered, settle_one,
+        HAND_BACK, LEASE, RELEASE, RENEW, RETENTION, claim_one, complete, entity, granted, is_granted, json, ordered,
+        settle_of, settle_one,
     },
 };
 
@@ -283,12 +284,19 @@ async fn an_expired_mark_counts_as_absent_in_a_settle() {
 
 // Tests S3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_renewal_leaves_a_later_lease_of_the_mark() {
+async fn a_renewal_raises_lease_and_expiration_of_the_mark_and_lowers_neither() {
     let world = World::new().await;
-    let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
+    let clock = ManualClock::at(FUTURE);
+    let store = world.store(Calls::Auto, &clock).await;
     let claim = ordered(&entity(), SEQUENCE);
     granted(&store, &claim).await;
-    let later = number(FUTURE.after(LEASE).as_millis() + 1);
+    clock.advance(Duration::from_secs(7));
+    settle_one(&store, &claim, RENEW).await.unwrap();
+    let mark = world.mark_of(&claim).await;
+    let lease = FUTURE.after(LEASE).as_millis() + 7_000;
+    let renewed = (&mark["in_progress_expiration"], &mark["expiration"]);
+    assert_eq!(renewed, (&number(lease), &seconds(RETENTION.as_secs() + 7)));
+    let later = number(lease + 1);
     world.change_mark(&claim, [("in_progress_expiration", later.clone())]).await;
     settle_one(&store, &claim, RENEW).await.unwrap();
     assert_eq!(world.mark_of(&claim).await["in_progress_expiration"], later);
@@ -345,6 +353,21 @@ async fn a_settle_that_leaves_a_mark_as_it_is_has_read_it() {
             assert_eq!(settled, (Settled::Done { found: None }, expected), "{change:?} of {found:?}");
         }
     }
+}
+
+// Tests G4.
+#[tokio::test]
+async fn a_commit_without_a_claim_does_not_replace_a_mark_that_it_has_not_read() {
+    let world = World::new().await;
+    let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
+    let (claim, writes) = (ordered(&entity(), SEQUENCE), store.open());
+    assert!(is_granted(&store.claim_within(&writes, &claim).await));
+    let longer = seconds(2 * RETENTION.as_secs());
+    let mark: Item = free().into_iter().chain(item([("expiration", longer.clone()), ("newest", digits(4))])).collect();
+    world.put_mark(&claim, mark.clone()).await;
+    let settle = settle_of(&claim, Settlement::fail(json("{}"), RETENTION));
+    assert_eq!(store.commit(&writes, Some(&settle)).await.unwrap(), Settled::Done { found: None });
+    assert_eq!(world.mark_of(&claim).await, mark);
 }
 
 /// The writes that replace a mark as a whole leave nothing of the old one.

@@ -119,6 +119,23 @@ EXPRESSIONS = {
     (f"update attempt in_progress_expiration owner {written}status condition", "attribute_not_exists ( validation )", "never true"):
         "NOT BETWEEN also holds without the attribute"
     for written in ("", "released ")
+} | {
+    (f"mark {write} condition", part, new): "a mark has all four attributes of a holder or none"
+    for write in ("delete or check", "update doubt holder in_progress_expiration newest owner")
+    for part, new in (
+        ("attribute_not_exists ( owner )", "always true"),
+        ("attribute_not_exists ( owner ) AND in_progress_expiration = :lease", "OR for AND"),
+        ("attribute_not_exists ( sequence ) AND holder = :holder", "OR for AND"),
+        ("sequence = :sequence AND attribute_not_exists ( holder", "OR for AND"),
+    )
+} | {
+    (purpose, part, new): "a write by a test itself"
+    for purpose, part, new in (
+        ("update condition", "attribute_exists ( id )", "always true"),
+        ("mark update condition", "attribute_exists ( id )", "always true"),
+        ("update update", "hint = :hint", "not written"),
+        ("mark update update", "hint = :hint", "not written"),
+    )
 }
 
 # Of Rust: the file, the function, the code and its change.
