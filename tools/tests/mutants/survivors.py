@@ -129,6 +129,9 @@ EXPRESSIONS = {
         ("sequence = :sequence AND attribute_not_exists ( holder", "OR for AND"),
     )
 } | {
+    ("update in_progress_expiration statement", '"in_progress_expiration" <= ?', "<"):
+        "the refusal shows that the record has this lease, so that nothing is left to write"
+} | {
     (purpose, part, new): "a write by a test itself"
     for purpose, part, new in (
         ("update condition", "attribute_exists ( id )", "always true"),
