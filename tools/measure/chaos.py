@@ -15,7 +15,7 @@ STORES = ("dynamodb", "redis", "redis-cluster", "postgres")
 BETWEEN = re.compile(r"(?<=<!-- counters -->\n).*(?=<!-- end of counters -->)", re.DOTALL)
 
 COUNTERS = (
-    "operations", "messages", "deliveries", "invocations", "HTTP requests", "runs of handlers", "runs that took over", "effects",
+    "operations", "messages", "deliveries", "invocations, and receipts of consumers", "HTTP requests", "runs of handlers", "runs that took over", "effects",
     "effects repeated, under Rerun after a loss", "rows committed in transactions", "probes", "messages replayed or superseded",
     "responses replayed", "messages dead-lettered, refused", "HTTP keys refused", "workers killed", "workers frozen",
     "servers killed and restarted", "log-ins refused for a while", "servers out of memory for a while", "failovers",
@@ -41,6 +41,8 @@ def within(counts, share):
 def table():
     results = [json.loads((RESULTS / f"{store}.json").read_text()) for store in STORES]
     totals = [result["total"] for result in results]
+    if missing := [name for name in COUNTERS if not any(name in total for total in totals)]:
+        sys.exit(f"no counters of these names in {RESULTS.relative_to(ROOT)}: {missing}")
     rows = [["counter", *(result["server"] for result in results)]]
     rows += [[name, *(f"{total.get(name, 0):,}" for total in totals)] for name in COUNTERS]
     rows += [[f"time to recover, {words}", *(f"{within(total[RECOVERIES], share):.1f} s" for total in totals)] for words, share in SHARES.items()]

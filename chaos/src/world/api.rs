@@ -9,7 +9,7 @@ use super::{
     slots::{Kind, Slot},
 };
 
-/// The longest pause between two looks into a queue, because messages become visible silently.
+/// The longest pause between two polls of a queue, because messages become visible silently.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The interface of the worker in a slot.

@@ -53,7 +53,7 @@ pub(super) const KINDS: [Kind; 12] = [
 ];
 
 impl Kind {
-    /// Returns whether its network neither delays nor repeats requests. On PostgreSQL, statements of transactions and of ordered
+    /// Returns whether its network delivers no request late or twice. On PostgreSQL, statements of transactions and of ordered
     /// operations belong to their connection, and all requests of a process pass one proxy.
     pub(super) fn is_bound(self, store: StoreKind) -> bool {
         store == StoreKind::Postgres && matches!(self, BOUND | Self::Consumer)

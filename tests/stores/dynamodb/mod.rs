@@ -208,7 +208,7 @@ impl World {
     }
 }
 
-/// A time in seconds, as records and markers contain it.
+/// A time in seconds, as records and marks contain it.
 fn seconds(after_future: u64) -> AttributeValue {
     number(FUTURE.seconds_rounded_up() + after_future)
 }

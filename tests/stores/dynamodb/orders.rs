@@ -99,10 +99,8 @@ async fn an_ordered_claim_replaces_only_the_record_that_it_has_read() {
     };
     let lapsed = |attempt| running(attempt, Timestamp::EPOCH);
     let live = || running(1, FUTURE.after(LEASE));
-    let completed = || {
-        let expired = ("expiration", number(FUTURE.seconds_rounded_down()));
-        item([("status", text("COMPLETED")), ("attempt", number(1)), expired])
-    };
+    let expired = || ("expiration", number(FUTURE.seconds_rounded_down()));
+    let completed = || item([("status", text("COMPLETED")), ("attempt", number(1)), expired()]);
     let granted = |attempt, prior_status| Some((attempt, Some(prior_status)));
     for (takeover, fingerprint) in [
         (Takeover::Allowed, None),
@@ -114,6 +112,7 @@ async fn an_ordered_claim_replaces_only_the_record_that_it_has_read() {
             (Some(lapsed(1)), live(), None),
             (Some(lapsed(1)), lapsed(2), granted(3, Status::InProgress)),
             (Some(lapsed(1)), completed(), granted(2, Status::Completed)),
+            (Some(item([("attempt", number(1)), expired()])), lapsed(1), granted(2, Status::InProgress)),
             (None, live(), None),
             (None, lapsed(1), granted(2, Status::InProgress)),
             (None, completed(), granted(2, Status::Completed)),

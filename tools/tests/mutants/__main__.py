@@ -228,12 +228,12 @@ class Verdicts:
     def __init__(self, selection, results, detect, tests):
         self.results, self.detect = results, detect
         self.is_again = "--again" in selection.options
-        # The result of a test that is no longer there is void.
-        self.valid = {*tests, "hangs", "the program dies"}
+        # The result of a test that is no longer there is void, and so is the death of a program, which may have been an interruption.
+        self.valid = {*tests, "hangs"}
 
     def is_known(self, key, identity):
         known = self.results.known
-        return known.get(key) in self.valid or key in known and bool(EXPLAINED.get(identity))
+        return known.get(key) in self.valid or key in known and known[key] is None and bool(EXPLAINED.get(identity))
 
     def try_likely(self, mutant, key):
         """Runs the likely tests of a mutant whose result is neither known nor explained, and keeps the result if it is detected."""

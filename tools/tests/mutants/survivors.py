@@ -117,20 +117,16 @@ EXPRESSIONS = {
     )
 } | {
     (f"update attempt in_progress_expiration owner {written}status condition", "attribute_not_exists ( validation )", "never true"):
-        "NOT BETWEEN also holds without the attribute"
+        "NOT BETWEEN also holds without the attribute, in the layout with versions"
     for written in ("", "released ")
 } | {
     (f"mark {write} condition", part, new): "a mark has all four attributes of a holder or none"
     for write in ("delete or check", "update doubt holder in_progress_expiration newest owner")
     for part, new in (
-        ("attribute_not_exists ( owner )", "always true"),
         ("attribute_not_exists ( owner ) AND in_progress_expiration = :lease", "OR for AND"),
         ("attribute_not_exists ( sequence ) AND holder = :holder", "OR for AND"),
         ("sequence = :sequence AND attribute_not_exists ( holder", "OR for AND"),
     )
-} | {
-    ("update in_progress_expiration statement", '"in_progress_expiration" <= ?', "<"):
-        "the refusal shows that the record has this lease, so that nothing is left to write"
 } | {
     (purpose, part, new): "a write by a test itself"
     for purpose, part, new in (
