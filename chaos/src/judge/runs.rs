@@ -38,7 +38,8 @@ fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run) -> Vec<Vi
     let is_overlapping = |moment: Option<super::index::Moment>| moment.is_some_and(|moment| moment > run.began);
     if is_overlapping(earlier.effect) || is_overlapping(earlier.ended.map(|(_, at)| at)) {
         let last = earlier.ended.map(|(_, at)| at).max(earlier.effect).map_or(run.began.at, |moment| moment.at);
-        // A process that was frozen past its lease may finish the instruction that it was about to execute, and no more.
+        // A process that was frozen past its lease may finish the instruction that it was about to execute, just after it
+        // thaws.
         if !index.stood_still(earlier.worker, last, last) && !is_late(index, run) {
             violate("one live run per key", format!("run {second} began while run {first} was live"));
         }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use lambda_once::{
-    Error, ErrorKind,
+    DynamoDbStore, Error, ErrorKind,
     clock::{ManualClock, Timestamp},
     order::Sequence,
     store::{ClaimRequest, Claimed, Refusal, Settled, Settlement, dynamodb::Calls, transaction::Transactional},
@@ -168,13 +168,30 @@ fn failures() -> [Settlement; 3] {
     [Settlement::fail(json("{}"), RETENTION), RELEASE, HAND_BACK]
 }
 
+fn settlements() -> impl Iterator<Item = Settlement> {
+    failures().into_iter().chain([complete("1"), RENEW])
+}
+
+/// Returns a claim that was granted at [`FUTURE`], and its mark with these changes.
+async fn granted_with(
+    world: &World,
+    store: &DynamoDbStore,
+    changes: impl IntoIterator<Item = (&str, AttributeValue)>,
+) -> (ClaimRequest, Item) {
+    let claim = ordered(&entity(), SEQUENCE);
+    granted(store, &claim).await;
+    world.change_mark(&claim, changes).await;
+    let mark = world.mark_of(&claim).await;
+    (claim, mark)
+}
+
 // Tests G3, G4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_settle_takes_a_second_transaction_only_for_an_unusual_mark() {
     let world = World::new().await;
     let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
     let longer = || seconds(RETENTION.as_secs() + 1);
-    for settlement in failures().into_iter().chain([complete("1"), RENEW]) {
+    for settlement in settlements() {
         let of_completion = if settlement == complete("1") { 2 } else { 1 };
         for (changes, expected) in [
             (vec![], 1),
@@ -186,9 +203,7 @@ async fn a_settle_takes_a_second_transaction_only_for_an_unusual_mark() {
             (vec![("doubt", doubt(4))], 2),
             (vec![("v", number(2))], 1),
         ] {
-            let claim = ordered(&entity(), SEQUENCE);
-            granted(&store, &claim).await;
-            world.change_mark(&claim, changes.clone()).await;
+            let (claim, _) = granted_with(&world, &store, changes.clone()).await;
             let before = world.transactions();
             match settle_one(&store, &claim, settlement.clone()).await.unwrap() {
                 Settled::Renewed { .. } => assert_eq!(settlement, RENEW),
@@ -215,12 +230,9 @@ async fn a_settle_leaves_the_entity_to_another_holder() {
     let world = World::new().await;
     let clock = ManualClock::at(FUTURE);
     let store = world.store(Calls::Auto, &clock).await;
-    for settlement in failures().into_iter().chain([complete("1"), RENEW]) {
+    for settlement in settlements() {
         clock.set(FUTURE);
-        let claim = ordered(&entity(), SEQUENCE);
-        granted(&store, &claim).await;
-        world.change_mark(&claim, [("owner", owner(9))]).await;
-        let mut expected = world.mark_of(&claim).await;
+        let (claim, mut expected) = granted_with(&world, &store, [("owner", owner(9))]).await;
         clock.advance(Duration::from_secs(10));
         let settled = settle_one(&store, &claim, settlement.clone()).await.unwrap();
         if settlement == RENEW {
@@ -243,12 +255,9 @@ async fn a_settle_leaves_the_mark_of_a_newer_version() {
     let world = World::new().await;
     let clock = ManualClock::at(FUTURE);
     let store = world.store(Calls::Auto, &clock).await;
-    for settlement in failures().into_iter().chain([complete("1"), RENEW]) {
+    for settlement in settlements() {
         clock.set(FUTURE);
-        let claim = ordered(&entity(), SEQUENCE);
-        granted(&store, &claim).await;
-        world.change_mark(&claim, [("v", number(3))]).await;
-        let before = world.mark_of(&claim).await;
+        let (claim, before) = granted_with(&world, &store, [("v", number(3))]).await;
         clock.advance(Duration::from_secs(10));
         let error = settle_one(&store, &claim, settlement.clone()).await.unwrap_err();
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Format, true), "{settlement:?}");
@@ -271,10 +280,7 @@ async fn an_expired_mark_counts_as_absent_in_a_settle() {
         // Nobody holds the entity.
         (RENEW, None),
     ] {
-        let claim = ordered(&entity(), SEQUENCE);
-        granted(&store, &claim).await;
-        world.change_mark(&claim, [("expiration", seconds(0))]).await;
-        let expired = world.mark_of(&claim).await;
+        let (claim, expired) = granted_with(&world, &store, [("expiration", seconds(0))]).await;
         let before = world.transactions();
         let settled = settle_one(&store, &claim, settlement.clone()).await.unwrap();
         let transactions = world.transactions() - before;

@@ -20,7 +20,8 @@ PATIENCE_FACTOR, PATIENCE_S = 3, 30
 class Reach:
     """The tests by the mutants that they reach, from one run of each test alone.
 
-    `subject.version` identifies the mutants that the programs do not. `subject.recording()` yields the variables for the process of a test, and a function that returns the mutants that it reached.
+    `subject.version` identifies mutants that are not in the programs. `subject.recording()` yields the variables for the process of a
+    test, and a function that returns the mutants that it reached.
     `subject.applied(mutant)` yields the variables with which a mutant is on, and `subject.selects(mutant, program, test)` returns whether a
     test counts for it.
     """
