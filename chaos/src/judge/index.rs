@@ -346,8 +346,7 @@ impl Index {
     pub(super) fn may_be_decided(&self, run: &Run) -> Ms {
         let at = run.began.at;
         let is_just_before = |(begin, end): &&(Ms, Ms)| *begin <= at && end.saturating_add(self.terms.grace) >= at;
-        let frozen = self.troubles.get(&run.worker).map_or(&[][..], |troubles| &troubles.frozen);
-        let stalls = self.stalls.iter().chain(frozen).filter(is_just_before);
+        let stalls = self.stalls_of(run.worker).filter(is_just_before);
         stalls.map(|(begin, _)| *begin).min().map_or(at, |stall| stall.min(at))
     }
 
@@ -356,12 +355,17 @@ impl Index {
         self.troubles.get(&worker)?.killed.filter(|at| (from..=until).contains(at))
     }
 
-    /// Returns whether the worker was stalled during this time, or until shortly before it.
+    /// Returns whether the worker was stalled all the time between these, so that it may have decided its action at the later one
+    /// before the earlier one.
     pub(super) fn stood_still(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
-        let grace = self.terms.grace;
-        let is_within = |(begin, end): &(Ms, Ms)| *begin <= until && end.saturating_add(grace) >= from;
-        self.stalls.iter().any(is_within)
-            || self.troubles.get(&worker).is_some_and(|troubles| troubles.frozen.iter().any(is_within))
+        let is_around = |(begin, end): &(Ms, Ms)| *begin <= from && end.saturating_add(self.terms.grace) >= until;
+        self.stalls_of(worker).any(is_around)
+    }
+
+    /// Returns the times at which the machine or the worker was stalled.
+    fn stalls_of(&self, worker: WorkerId) -> impl Iterator<Item = &(Ms, Ms)> {
+        let frozen = self.troubles.get(&worker).map_or(&[][..], |troubles| &troubles.frozen);
+        self.stalls.iter().chain(frozen)
     }
 
     /// Returns whether the run may have left no outcome, as of this time.

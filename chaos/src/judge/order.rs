@@ -2,22 +2,25 @@
 
 use std::collections::HashMap;
 
-use super::{Index, Violation};
+use super::{Index, Violation, index::Run};
 use crate::history::History;
 
 pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>) {
     let mut effects: Vec<_> = index.runs.iter().filter_map(|run| Some((run.effect?, run))).collect();
     effects.sort_by_key(|(effect, _)| *effect);
-    let mut newest: HashMap<u32, (u64, u32)> = HashMap::new();
+    let mut of_entities: HashMap<u32, Vec<(u64, &Run)>> = HashMap::new();
     for (effect, run) in effects {
         let Some((entity, sequence)) = history.keys[run.key as usize].order else { continue };
-        let newest = newest.entry(entity).or_insert((sequence, run.number));
-        if sequence > newest.0 {
-            *newest = (sequence, run.number);
-        } else if sequence < newest.0 && !index.stood_still(run.worker, run.began.at, effect.at) {
+        let before = of_entities.entry(entity).or_default();
+        // A process that was frozen since before the newer run began may finish an instruction just after it thaws.
+        let is_broken = |(other, newer): &&(u64, &Run)| {
+            *other > sequence && !index.stood_still(run.worker, newer.began.at, effect.at)
+        };
+        if let Some((other, newer)) = before.iter().find(is_broken) {
             let text =
-                format!("entity {entity}: sequence {sequence} took effect after {} of run {}", newest.0, newest.1);
+                format!("entity {entity}: sequence {sequence} took effect after {other} of run {}", newer.number);
             found.push(Violation { property: "no older effect after a newer one", key: run.key, at: effect.at, text });
         }
+        before.push((sequence, run));
     }
 }

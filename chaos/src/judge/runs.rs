@@ -1,24 +1,29 @@
 //! One live run per key, and runs and effects after a loss, by the policy of the key.
 
-use super::{Index, Violation, index::Run};
+use super::{
+    Index, Violation,
+    index::{Moment, Run},
+};
 use crate::history::{End, Key, KeyId, Policy};
 
 pub(super) fn check(index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violation>) {
     let runs: Vec<&Run> = index.runs_of(key).collect();
     let shown = index.shown.get(&key);
     for (place, run) in runs.iter().enumerate() {
-        if let Some(shown) = shown.filter(|shown| **shown < run.began)
-            && !is_late(index, run)
-        {
+        // If its worker was stalled between the decision to begin the run and the begin, only the decision counts.
+        let decided = index.may_be_decided(run);
+        let is_before = |shown: &&Moment| {
+            if decided < run.began.at { shown.at < decided } else { **shown < run.began }
+        };
+        if let Some(shown) = shown.filter(is_before) {
             let text =
                 format!("run {} began after its outcome was shown to be recorded, at {} ms", run.number, shown.at);
             found.push(Violation { property: "a decided key does not run", key, at: run.began.at, text });
         }
         for earlier in &runs[..place] {
             let violations = pair(index, key, of, earlier, run);
-            // Its worker may have been stalled between the decision to begin the run and the begin. In that case it may count as
-            // the first of the two.
-            let may_be_first = index.may_be_decided(run) < earlier.began.at;
+            // So it may be the first of the two.
+            let may_be_first = decided < earlier.began.at;
             if !(may_be_first && pair(index, key, of, run, earlier).is_empty()) {
                 found.extend(violations);
             }
@@ -26,29 +31,21 @@ pub(super) fn check(index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violati
     }
 }
 
-/// Returns whether the run begins just after its worker was stalled, so that its begin was decided before.
-fn is_late(index: &Index, run: &Run) -> bool {
-    index.stood_still(run.worker, run.began.at, run.began.at)
-}
-
 fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut violate = |property, text| found.push(Violation { property, key, at: run.began.at, text });
     let (first, second) = (earlier.number, run.number);
-    let is_overlapping = |moment: Option<super::index::Moment>| moment.is_some_and(|moment| moment > run.began);
-    if is_overlapping(earlier.effect) || is_overlapping(earlier.ended.map(|(_, at)| at)) {
-        let last = earlier.ended.map(|(_, at)| at).max(earlier.effect).map_or(run.began.at, |moment| moment.at);
-        // A process that was frozen past its lease may finish the instruction that it was about to execute, just after it
-        // thaws.
-        if !index.stood_still(earlier.worker, last, last) && !is_late(index, run) {
-            violate("one live run per key", format!("run {second} began while run {first} was live"));
-        }
+    // A process that was frozen past its lease may finish the instruction that it was about to execute, just after it thaws.
+    let is_overlapping =
+        |moment: &Moment| *moment > run.began && !index.stood_still(earlier.worker, run.began.at, moment.at);
+    if [earlier.effect, earlier.ended.map(|(_, at)| at)].iter().flatten().any(is_overlapping) {
+        violate("one live run per key", format!("run {second} began while run {first} was live"));
     }
     let is_released = matches!(earlier.ended, Some((End::Transient, _)));
     // A transaction that was not committed is released, although its handler had returned.
     let is_rolled_back = of.is_transaction && matches!(earlier.ended, Some((End::Returned, _)));
     let holds_until = index.holds_until(earlier);
-    if !is_released && !is_rolled_back && run.began.at < holds_until && !is_late(index, run) {
+    if !is_released && !is_rolled_back && run.began.at < holds_until {
         let text = format!("run {second} began before {holds_until} ms, until when run {first} held the key");
         violate("a lost run keeps its lease", text);
     }

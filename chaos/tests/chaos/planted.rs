@@ -183,6 +183,35 @@ fn a_thawed_run_may_finish_an_instruction_and_no_more() {
 }
 
 #[test]
+fn a_run_is_live_unless_it_was_frozen_since_before_the_next_began() {
+    let begun = || Story::queue(Policy::Rerun).invoked(0, 0).began(10, 0, 0, false);
+    let next = |story: Story| story.invoked(3_000, 1).began(3_010, 1, 1, true);
+    let ends = |story: Story| story.effect(3_700, 1).ended(3_710, 1, End::Returned).acknowledged(3_720, 1);
+    // It acts before the freeze.
+    let acts = |story: Story| next(story).effect(3_100, 0).at(3_200, Fact::Frozen { worker: 0 });
+    let thawed = |story: Story| story.at(3_300, Fact::Thawed { worker: 0 }).ended(3_310, 0, End::Returned);
+    ends(thawed(acts(begun()))).breaks("one live run per key");
+    // It acts after a freeze that began too late.
+    let acts = |story: Story| story.at(3_600, Fact::Thawed { worker: 0 }).effect(3_650, 0);
+    ends(acts(next(begun()).at(3_500, Fact::Frozen { worker: 0 }))).breaks("one live run per key");
+    ends(acts(next(begun().at(3_000, Fact::Frozen { worker: 0 })))).keeps();
+    // A freeze before that is over.
+    let frozen = begun().at(20, Fact::Frozen { worker: 0 }).at(100, Fact::Thawed { worker: 0 });
+    ends(acts(next(frozen).at(3_500, Fact::Frozen { worker: 0 }))).breaks("one live run per key");
+}
+
+#[test]
+fn a_late_begin_excuses_no_begin_within_the_lease_of_another() {
+    // Run 1 was decided before or after the freeze of its worker. At both times run 0 is live.
+    let late = |begins| {
+        let begun = Story::queue(Policy::Rerun).invoked(0, 0).began(10, 0, 0, false);
+        let frozen = begun.invoked(100, 1).at(begins, Fact::Frozen { worker: 1 }).at(1_000, Fact::Thawed { worker: 1 });
+        frozen.began(1_010, 1, 1, true).effect(1_020, 1).ended(1_030, 1, End::Returned).acknowledged(1_040, 1)
+    };
+    late(500).breaks("a lost run keeps its lease");
+}
+
+#[test]
 fn only_an_unrecorded_outcome_may_differ_from_later_ones() {
     let ran = || Story::http(Policy::Rerun).ran(0, 0, 0, false);
     let again = |story: Story| story.answered(40, 0, result(0)).ran(4_000, 1, 1, true).answered(4_100, 1, result(1));
@@ -326,6 +355,36 @@ fn an_older_effect_after_a_newer_one_is_found() {
     };
     of(1, 2).keeps();
     of(2, 1).breaks("no older effect after a newer one");
+}
+
+#[test]
+fn an_older_effect_is_excused_by_a_freeze_since_before_the_newer_run_began() {
+    let ordered = |sequence| Key { order: Some((0, sequence)), ..key(Entry::Queue, Policy::Rerun) };
+    // The newer run begins at 2,010 and takes effect at 2,200, the older one at 2,300.
+    let of = |frozen, thawed| {
+        let mut story = Story::of(ordered(1)).at(0, Fact::Sent { message: 0, key: 0 });
+        story.0.keys.push(ordered(2));
+        let begun = story.at(0, Fact::Sent { message: 1, key: 1 }).invoked(0, 0).began(10, 0, 0, false);
+        let invoked = Fact::Invoked { invocation: 1, worker: 1, deadline: Some(3_500) };
+        let mut story = begun
+            .at(2_000, invoked)
+            .at(2_010, Fact::Began { run: 1, key: 1, worker: 1, invocation: Some(1), took_over: false })
+            .effect(2_200, 1)
+            .ended(2_210, 1, End::Returned)
+            .at(2_220, Fact::Acknowledged { message: 1, invocation: 1 })
+            .effect(2_300, 0)
+            .acknowledged(2_310, 0)
+            .at(frozen, Fact::Frozen { worker: 0 })
+            .at(thawed, Fact::Thawed { worker: 0 });
+        story.0.events.sort_by_key(|event| event.at);
+        story
+    };
+    let property = "no older effect after a newer one";
+    of(20, 2_250).keeps();
+    of(20, 2_050).keeps();
+    of(20, 2_049).breaks(property);
+    of(20, 100).breaks(property);
+    of(2_100, 2_290).breaks(property);
 }
 
 #[test]
