@@ -345,9 +345,9 @@ impl Index {
     /// began just after the stall.
     pub(super) fn may_be_decided(&self, run: &Run) -> Ms {
         let at = run.began.at;
+        let stalls = self.stalls_of(run.worker);
         let is_just_before = |(begin, end): &&(Ms, Ms)| *begin <= at && end.saturating_add(self.terms.grace) >= at;
-        let stalls = self.stalls_of(run.worker).filter(is_just_before);
-        stalls.map(|(begin, _)| *begin).min().map_or(at, |stall| stall.min(at))
+        stalls.iter().find(is_just_before).map_or(at, |(begin, _)| *begin)
     }
 
     /// Returns the time at which the worker was killed, if that was in this time.
@@ -355,17 +355,27 @@ impl Index {
         self.troubles.get(&worker)?.killed.filter(|at| (from..=until).contains(at))
     }
 
-    /// Returns whether the worker was stalled all the time between these, so that it may have decided its action at the later one
-    /// before the earlier one.
+    /// Returns whether the worker was stalled from `from`, or earlier, until shortly before `until`. What it did at `until` may
+    /// then have been decided before `from`.
     pub(super) fn stood_still(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
         let is_around = |(begin, end): &(Ms, Ms)| *begin <= from && end.saturating_add(self.terms.grace) >= until;
-        self.stalls_of(worker).any(is_around)
+        self.stalls_of(worker).iter().any(is_around)
     }
 
-    /// Returns the times at which the machine or the worker was stalled.
-    fn stalls_of(&self, worker: WorkerId) -> impl Iterator<Item = &(Ms, Ms)> {
+    /// Returns the times at which the machine or the worker was stalled. Stalls with less than an instruction's time between
+    /// them are one.
+    fn stalls_of(&self, worker: WorkerId) -> Vec<(Ms, Ms)> {
         let frozen = self.troubles.get(&worker).map_or(&[][..], |troubles| &troubles.frozen);
-        self.stalls.iter().chain(frozen)
+        let mut stalls = [&self.stalls[..], frozen].concat();
+        stalls.sort_unstable();
+        stalls.dedup_by(|next, stall| {
+            let is_one = next.0 <= stall.1.saturating_add(self.terms.grace);
+            if is_one {
+                stall.1 = stall.1.max(next.1);
+            }
+            is_one
+        });
+        stalls
     }
 
     /// Returns whether the run may have left no outcome, as of this time.

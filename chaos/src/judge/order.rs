@@ -13,12 +13,12 @@ pub(super) fn check(history: &History, index: &Index, found: &mut Vec<Violation>
         let Some((entity, sequence)) = history.keys[run.key as usize].order else { continue };
         let before = of_entities.entry(entity).or_default();
         // A process that was frozen since before the newer run began may finish an instruction just after it thaws.
-        let is_broken = |(other, newer): &&(u64, &Run)| {
-            *other > sequence && !index.stood_still(run.worker, newer.began.at, effect.at)
+        let is_broken = |(newer, other): &&(u64, &Run)| {
+            *newer > sequence && !index.stood_still(run.worker, other.began.at, effect.at)
         };
-        if let Some((other, newer)) = before.iter().find(is_broken) {
+        if let Some((newer, other)) = before.iter().find(is_broken) {
             let text =
-                format!("entity {entity}: sequence {sequence} took effect after {other} of run {}", newer.number);
+                format!("entity {entity}: sequence {sequence} took effect after {newer} of run {}", other.number);
             found.push(Violation { property: "no older effect after a newer one", key: run.key, at: effect.at, text });
         }
         before.push((sequence, run));

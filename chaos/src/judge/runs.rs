@@ -10,7 +10,7 @@ pub(super) fn check(index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violati
     let runs: Vec<&Run> = index.runs_of(key).collect();
     let shown = index.shown.get(&key);
     for (place, run) in runs.iter().enumerate() {
-        // If its worker was stalled between the decision to begin the run and the begin, only the decision counts.
+        // If its worker was stalled between the decision to begin the run and the begin, the time of the decision counts.
         let decided = index.may_be_decided(run);
         let is_before = |shown: &&Moment| {
             if decided < run.began.at { shown.at < decided } else { **shown < run.began }
@@ -22,8 +22,8 @@ pub(super) fn check(index: &Index, key: KeyId, of: &Key, found: &mut Vec<Violati
         }
         for earlier in &runs[..place] {
             let violations = pair(index, key, of, earlier, run);
-            // So it may be the first of the two.
-            let may_be_first = decided < earlier.began.at;
+            // Decided before the other began, it may count as the first.
+            let may_be_first = decided < run.began.at && decided <= earlier.began.at;
             if !(may_be_first && pair(index, key, of, run, earlier).is_empty()) {
                 found.extend(violations);
             }
@@ -41,9 +41,11 @@ fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run) -> Vec<Vi
     if [earlier.effect, earlier.ended.map(|(_, at)| at)].iter().flatten().any(is_overlapping) {
         violate("one live run per key", format!("run {second} began while run {first} was live"));
     }
-    let is_released = matches!(earlier.ended, Some((End::Transient, _)));
+    // An end after that, of a frozen process, has changed nothing.
+    let ended = earlier.ended.filter(|(_, at)| *at < run.began).map(|(end, _)| end);
+    let is_released = ended == Some(End::Transient);
     // A transaction that was not committed is released, although its handler had returned.
-    let is_rolled_back = of.is_transaction && matches!(earlier.ended, Some((End::Returned, _)));
+    let is_rolled_back = of.is_transaction && ended == Some(End::Returned);
     let holds_until = index.holds_until(earlier);
     if !is_released && !is_rolled_back && run.began.at < holds_until {
         let text = format!("run {second} began before {holds_until} ms, until when run {first} held the key");
@@ -57,13 +59,13 @@ fn pair(index: &Index, key: KeyId, of: &Key, earlier: &Run, run: &Run) -> Vec<Vi
     if is_released {
         return found;
     }
-    if !index.may_be_lost(earlier, run.began.at) {
+    if ended.is_some() && !index.may_be_lost(earlier, run.began.at) {
         violate(
             "a decided key does not run",
             format!("run {first} had ended and nothing was lost before run {second}"),
         );
     }
-    let is_certain = matches!(earlier.ended, None | Some((End::Unknown, _)));
+    let is_certain = matches!(ended, None | Some(End::Unknown));
     if is_certain && !run.took_over {
         violate("a run after a loss is told so", format!("run {first} was lost, and run {second} not told"));
     }

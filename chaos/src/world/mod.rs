@@ -168,10 +168,9 @@ async fn perform(options: Options) -> Result<ExitCode> {
     let url = server.url().to_owned();
     server::prepare(store, &url)?;
     let version = server::version(store, &url);
-    let protocol = server::protocol(store);
     let mut slots = Vec::new();
-    for kind in slots::KINDS {
-        slots.push(slots::Slot::new(kind, protocol, server::host_and_port(&url)).await?);
+    for (place, kind) in (0..).zip(slots::KINDS) {
+        slots.push(slots::Slot::new(kind, place, store, &url).await);
     }
     let world = Arc::new(World::new(options, slots));
     world.record(Fact::ServerStarted);
@@ -256,7 +255,7 @@ async fn watch(world: Arc<World>) {
         }
         if told.elapsed() >= Duration::from_secs(1) {
             told = Instant::now();
-            world.slots.iter().for_each(|slot| slot.proxy.reset());
+            world.slots.iter().flat_map(|slot| &slot.proxies).for_each(wire::Proxy::reset);
             let state = world.lock();
             report::progress(&state.history, &state.faults, world.now(), state.open);
         }

@@ -4,7 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::time::sleep;
 
-use super::{World, slots::Slot, wire::Request};
+use super::{
+    World,
+    slots::Slot,
+    wire::{Proxy, Request},
+};
 use crate::{
     history::{Fact, Ms},
     report::Fault,
@@ -32,6 +36,10 @@ type Draw = Arc<Mutex<Option<Fault>>>;
 
 /// Makes the slot's network unreliable.
 pub(super) fn trouble(world: &Arc<World>, slot: &Slot) {
+    slot.proxies.iter().for_each(|proxy| trouble_at(world, slot, proxy));
+}
+
+fn trouble_at(world: &Arc<World>, slot: &Slot, proxy: &Proxy) {
     let draw = Draw::default();
     let mut is_first = true;
     // The requests of a transaction belong to its connection, which the network cannot change.
@@ -40,7 +48,7 @@ pub(super) fn trouble(world: &Arc<World>, slot: &Slot) {
     for (fault, _) in FAULTS {
         let rule = Rule { world: Arc::clone(world), place, draw: Arc::clone(&draw), is_first, is_bound, fault };
         is_first = false;
-        let rule = slot.proxy.on(move |request| rule.strikes(request)).times(usize::MAX);
+        let rule = proxy.on(move |request| rule.strikes(request)).times(usize::MAX);
         match fault {
             Fault::RequestLost => rule.drop_request(),
             // A dropped handle loses the connection that it would keep.

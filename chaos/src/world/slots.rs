@@ -1,7 +1,8 @@
-//! The worker processes, each in a slot with its proxy and its Runtime API or queue, and the kills and freezes of them.
+//! The worker processes, each in a slot with its proxies and its Runtime API or queue, and the kills and freezes of them.
 
 use std::{
     env,
+    net::{IpAddr, Ipv4Addr},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
@@ -14,7 +15,7 @@ use super::{
     Result, World,
     queue::Source,
     server,
-    wire::{Protocol, Proxy},
+    wire::{self, Proxy},
 };
 use crate::{
     history::{Fact, WorkerId},
@@ -60,11 +61,16 @@ impl Kind {
     }
 }
 
+/// Returns the address of a worker's proxies in front of a cluster: one per worker, as long as 127.0.0.1.
+fn alias(place: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, 1 + place / 10, place % 10).into()
+}
+
 /// A place for a worker, which gets a new process when one dies.
 pub(super) struct Slot {
     pub(super) kind: Kind,
-    /// The proxy between the worker and the server.
-    pub(super) proxy: Proxy,
+    /// The proxies between the worker and the server, or each node of a cluster.
+    pub(super) proxies: Vec<Proxy>,
     occupant: Mutex<Occupant>,
 }
 
@@ -80,8 +86,17 @@ struct Occupant {
 }
 
 impl Slot {
-    pub(super) async fn new(kind: Kind, protocol: Protocol, server: &str) -> Result<Self> {
-        Ok(Self { kind, proxy: Proxy::start(protocol, server).await, occupant: Mutex::default() })
+    pub(super) async fn new(kind: Kind, place: u8, store: StoreKind, urls: &str) -> Self {
+        let (protocol, mut proxies) = (server::protocol(store), Vec::new());
+        for url in urls.split(',') {
+            let address = wire::host_and_port(url);
+            proxies.push(match store {
+                // The nodes tell clients their own addresses.
+                StoreKind::RedisCluster => Proxy::of_node(protocol, address, alias(place)).await,
+                _ => Proxy::start(protocol, address).await,
+            });
+        }
+        Self { kind, proxies, occupant: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Occupant> {
@@ -107,10 +122,8 @@ impl Slot {
 
     /// Sets the environment of its processes.
     pub(super) fn prepare(&self, store: StoreKind, ledger: &str, url: &str, is_control: bool) {
-        // The nodes of a cluster tell its clients their own addresses, so they would bypass a proxy.
-        let is_behind_proxy = store != StoreKind::RedisCluster;
-        let url = if is_behind_proxy { self.proxy.in_place_of(url) } else { url.to_owned() };
-        let mut variables = server::variables(store, &url);
+        let urls: Vec<String> = url.split(',').zip(&self.proxies).map(|(url, proxy)| proxy.in_place_of(url)).collect();
+        let mut variables = server::variables(store, &urls.join(","));
         variables.push((worker::LEDGER, ledger.to_owned()));
         if is_control {
             variables.push(("LAMBDA_ONCE_DISABLED", "1".to_owned()));

@@ -202,13 +202,61 @@ fn a_run_is_live_unless_it_was_frozen_since_before_the_next_began() {
 
 #[test]
 fn a_late_begin_excuses_no_begin_within_the_lease_of_another() {
-    // Run 1 was decided before or after the freeze of its worker. At both times run 0 is live.
-    let late = |begins| {
-        let begun = Story::queue(Policy::Rerun).invoked(0, 0).began(10, 0, 0, false);
-        let frozen = begun.invoked(100, 1).at(begins, Fact::Frozen { worker: 1 }).at(1_000, Fact::Thawed { worker: 1 });
-        frozen.began(1_010, 1, 1, true).effect(1_020, 1).ended(1_030, 1, End::Returned).acknowledged(1_040, 1)
+    // Run 1 was decided before or after the freeze of its worker. At both times run 0 held the key.
+    let begun = Story::queue(Policy::Rerun).invoked(0, 0).began(10, 0, 0, false).invoked(100, 1);
+    let frozen = begun.at(500, Fact::Frozen { worker: 1 }).at(1_000, Fact::Thawed { worker: 1 });
+    let late = frozen.began(1_010, 1, 1, true).effect(1_020, 1).ended(1_030, 1, End::Returned).acknowledged(1_040, 1);
+    late.breaks("a lost run keeps its lease");
+}
+
+#[test]
+fn a_stall_that_begins_just_after_another_prolongs_it() {
+    let begun = || Story::queue(Policy::Rerun).invoked(0, 0).began(10, 0, 0, false).at(20, Fact::Frozen { worker: 0 });
+    let next = |story: Story| story.invoked(2_490, 1).began(2_500, 1, 1, true);
+    let acts = |story: Story, at| {
+        story.effect(at, 0).effect(at + 1, 1).ended(at + 2, 1, End::Returned).acknowledged(at + 3, 1)
     };
-    late(500).breaks("a lost run keeps its lease");
+    let stalled =
+        |thawed, since| next(begun()).at(thawed, Fact::Thawed { worker: 0 }).at(3_400, Fact::Stalled { since });
+    acts(stalled(3_000, 2_980), 3_410).keeps();
+    acts(stalled(3_000, 3_250), 3_650).keeps();
+    acts(stalled(3_000, 3_250), 3_651).breaks("one live run per key");
+    acts(stalled(2_900, 3_151), 3_410).breaks("one live run per key");
+    let twice = next(begun().at(100, Fact::Thawed { worker: 0 }).at(2_480, Fact::Stalled { since: 200 }));
+    acts(twice.at(2_900, Fact::Stalled { since: 2_485 }), 3_000).keeps();
+}
+
+/// A run whose end comes after the next run began is a lost one, whatever its end.
+#[test]
+fn an_end_after_the_next_run_began_excuses_nothing() {
+    let ends = |policy, began, took_over, end| {
+        let begun = Story::queue(policy).invoked(0, 0).began(10, 0, 0, false).at(20, Fact::Frozen { worker: 0 });
+        let next = begun.invoked(began - 10, 1).began(began, 1, 1, took_over).effect(began + 10, 1);
+        let done = next.ended(began + 20, 1, End::Returned).acknowledged(began + 30, 1);
+        done.at(began + 100, Fact::Thawed { worker: 0 }).ended(began + 101, 0, end)
+    };
+    ends(Policy::Rerun, 3_010, true, End::Returned).keeps();
+    ends(Policy::Refuse, 3_010, true, End::Returned).breaks("nothing runs after a loss under Refuse");
+    ends(Policy::Rerun, 3_010, false, End::Returned).breaks("a run after a loss is told so");
+    ends(Policy::Rerun, 1_010, true, End::Transient).breaks("a lost run keeps its lease");
+}
+
+/// Clients on other workers get the outcome and a replay, while the worker of a request is frozen or before.
+#[test]
+fn a_run_that_was_decided_before_a_replay_may_begin_after_it() {
+    let late = |frozen| {
+        let ran = Story::http(Policy::Rerun)
+            .at(0, Fact::Asked { call: 0, key: 0, worker: 0 })
+            .at(4_000, Fact::Asked { call: 1, key: 0, worker: 1 })
+            .ran(4_010, 0, 1, true)
+            .at(4_050, Fact::Told { call: 1, answer: result(0) })
+            .answered(4_080, 2, replay(0));
+        let mut story = ran.at(frozen, Fact::Frozen { worker: 0 }).at(4_200, Fact::Thawed { worker: 0 });
+        story.0.events.sort_by_key(|event| event.at);
+        story.began(4_201, 1, 0, false)
+    };
+    late(10).keeps();
+    late(4_090).breaks("a decided key does not run");
 }
 
 #[test]
@@ -384,7 +432,8 @@ fn an_older_effect_is_excused_by_a_freeze_since_before_the_newer_run_began() {
     of(20, 2_050).keeps();
     of(20, 2_049).breaks(property);
     of(20, 100).breaks(property);
-    of(2_100, 2_290).breaks(property);
+    of(2_010, 2_290).keeps();
+    of(2_011, 2_290).breaks(property);
 }
 
 #[test]

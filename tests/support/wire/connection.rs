@@ -107,7 +107,7 @@ pub(super) async fn serve(client: TcpStream, upstream: Upstream, state: Arc<Mute
         Protocol::Postgres => postgres::response_length,
         Protocol::DynamoDb => http::response_length,
     };
-    let answers = Answers { server: server.reader, client: client.writer, response_length, unanswered, due };
+    let answers = Answers { server: server.reader, client: client.writer, upstream, response_length, unanswered, due };
     let mut answers = pin!(answers.pass());
     // Kept until all responses are sent, because a server may close a connection with one closed direction.
     let _server = tokio::select! {
@@ -277,6 +277,7 @@ impl Requests {
 struct Answers {
     server: Reader,
     client: OwnedWriteHalf,
+    upstream: Upstream,
     response_length: Length,
     unanswered: Arc<AtomicUsize>,
     due: UnboundedReceiver<Due>,
@@ -338,7 +339,7 @@ impl Answers {
         if answer.is_err() {
             self.give_rest().await;
         }
-        answer
+        answer.map(|answer| self.upstream.disguise(answer))
     }
 
     /// Forwards the remaining bytes to the client after the server has left, such as the reason.

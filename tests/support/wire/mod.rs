@@ -15,7 +15,7 @@ mod postgres;
 mod resp;
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex},
 };
 
@@ -112,9 +112,23 @@ pub struct Proxy {
 impl Proxy {
     /// Starts a proxy on a free local port, in front of the server at `HOST:PORT`.
     pub async fn start(protocol: Protocol, server: &str) -> Self {
-        let upstream = lookup_host(server).await.expect("HOST:PORT").next().expect("an address of the server");
-        let upstream = Upstream { protocol, address: upstream };
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let upstream = Upstream { protocol, address: address(server).await, alias: None };
+        Self::listen((Ipv4Addr::LOCALHOST, 0).into(), upstream).await
+    }
+
+    /// Starts a proxy for a node of a cluster, on the node's port at the address `alias`. Responses name `alias` instead of the
+    /// node's address, also within values, so that clients reach every node through its proxy. All nodes must share one
+    /// address, and `alias` must be as long as it, so that no length in a response changes. Only Linux has other addresses
+    /// than 127.0.0.1 without set-up.
+    pub async fn of_node(protocol: Protocol, node: &str, alias: IpAddr) -> Self {
+        let address = address(node).await;
+        assert_eq!(alias.to_string().len(), address.ip().to_string().len(), "a response keeps its length");
+        let upstream = Upstream { protocol, address, alias: Some(alias) };
+        Self::listen((alias, address.port()).into(), upstream).await
+    }
+
+    async fn listen(address: SocketAddr, upstream: Upstream) -> Self {
+        let listener = TcpListener::bind(address).await.expect("a port");
         let address = listener.local_addr().expect("a port");
         let state = Arc::<Mutex<State>>::default();
         let mut server = JoinSet::new();
@@ -181,11 +195,17 @@ pub fn host_and_port(url: &str) -> &str {
     authority.rsplit_once('@').map_or(authority, |(_, place)| place)
 }
 
+async fn address(server: &str) -> SocketAddr {
+    lookup_host(server).await.expect("HOST:PORT").next().expect("an address of the server")
+}
+
 /// The server behind the proxy.
 #[derive(Clone, Copy, Debug)]
 struct Upstream {
     protocol: Protocol,
     address: SocketAddr,
+    /// The address that clients see instead.
+    alias: Option<IpAddr>,
 }
 
 impl Upstream {
@@ -193,6 +213,19 @@ impl Upstream {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
+    }
+
+    /// Replaces the server's address by the alias.
+    fn disguise(self, answer: Bytes) -> Bytes {
+        let Some(alias) = self.alias else { return answer };
+        let (own, alias) = (self.address.ip().to_string(), alias.to_string());
+        let mut disguised = answer.to_vec();
+        for (place, bytes) in answer.windows(own.len()).enumerate() {
+            if bytes == own.as_bytes() {
+                disguised[place..][..own.len()].copy_from_slice(alias.as_bytes());
+            }
+        }
+        disguised.into()
     }
 }
 
