@@ -72,8 +72,8 @@ pub trait Amend: Store {
     /// # Errors
     ///
     /// * [`ErrorKind::Config`](crate::ErrorKind::Config), permanent: the store keeps no order.
-    /// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary: the mark cannot be read. A mark beyond the known
-    ///   versions is returned if it can be read.
+    /// * [`ErrorKind::Format`](crate::ErrorKind::Format), temporary: the mark cannot be read, and has not expired. A
+    ///   mark beyond the known versions is returned if it can be read.
     /// * The errors of a read from the store.
     fn marks<'a>(&'a self, entities: &'a [Entity]) -> BoxFuture<'a, Answers<Option<Mark>>> {
         Box::pin(ready(entities.iter().map(|_| Err(no_order())).collect()))

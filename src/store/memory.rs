@@ -236,8 +236,8 @@ mod tests {
     use super::*;
     use crate::{
         clock::{ManualClock, Timestamp},
-        record::{Owner, StoredResult},
-        store::{Settlement, Takeover, conformance::Subject},
+        record::{Owner, Status, StoredResult},
+        store::{Settlement, Takeover, conformance::Subject, listing::ListedState},
     };
 
     async fn memory() -> Subject {
@@ -247,6 +247,32 @@ mod tests {
     }
 
     crate::conformance_tests!(memory().await);
+
+    #[tokio::test]
+    async fn pages_follow_each_other_without_a_gap_or_a_repetition() {
+        let store = MemoryStore::default();
+        let [one, two, three] = [1, 2, 3].map(|byte| KeyHash::from_bytes([byte; 32]));
+        for key in [one, two, three] {
+            store.insert(key, Record::new(Status::InProgress));
+        }
+        let mut request = ListRequest { max_reads: 2, ..ListRequest::new(ListedState::InProgress) };
+        let keys = |page: &Page| page.records.iter().map(|found| found.key).collect::<Vec<_>>();
+        let page = store.list(&request).await.unwrap();
+        assert_eq!(keys(&page), [one, two]);
+        request.after = page.next;
+        let page = store.list(&request).await.unwrap();
+        assert_eq!((keys(&page), page.next), (vec![three], None));
+    }
+
+    #[test]
+    fn the_mark_of_an_entity_is_found_by_the_key_of_any_operation() {
+        let store = MemoryStore::default();
+        let key = |operation| KeyHash::from_bytes(std::array::from_fn(|place| if place < 16 { 1 } else { operation }));
+        let mark = Mark { newest: Some(5_u64.into()), ..Mark::default() };
+        store.lock().marks.insert(Entity::of(&key(1)), mark.clone());
+        assert_eq!(store.mark(&key(2)), Some(mark));
+        assert_eq!(store.mark(&KeyHash::from_bytes([2; 32])), None);
+    }
 
     /// As in a document store in which a newer version has written them.
     #[tokio::test]

@@ -329,6 +329,12 @@ async fn reads_ask_the_store() {
     assert_eq!(environment.store.limits(), environment.memory.limits());
 }
 
+#[cfg(feature = "powertools")]
+#[test]
+fn the_format_is_the_one_of_the_store() {
+    assert!(matches!(CachedStore::new(Scripted(Vec::new())).format(), RecordFormat::Powertools(_)));
+}
+
 #[tokio::test]
 async fn the_least_recently_used_make_room() {
     let of_one = ENTRY_BYTES + 100;

@@ -34,14 +34,25 @@ impl Schema {
         [(self.names.id.clone(), id)].into_iter().chain(sort_key).collect()
     }
 
+    /// Converts an item to a mark. An expired one that cannot be read counts as absent.
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Format`], temporary, if an attribute has a value that is unknown to this version.
-    pub(super) fn mark(&self, entity: &Entity, item: &Item, operation: &'static str) -> Result<Mark, Error> {
-        self.known_mark(entity, item).ok_or_else(|| {
+    pub(super) fn mark(
+        &self,
+        entity: &Entity,
+        item: Option<&Item>,
+        now: Timestamp,
+        operation: &'static str,
+    ) -> Result<Option<Mark>, Error> {
+        let Some(item) = item else { return Ok(None) };
+        let mark = self.known_mark(entity, item);
+        if mark.is_none() && !self.is_expired(item, now) {
             let message = "the mark of an entity has contents that this version does not know; finish the deployment";
-            Error::new(ErrorKind::Format, ErrorStatus::Temporary, operation, message)
-        })
+            return Err(Error::new(ErrorKind::Format, ErrorStatus::Temporary, operation, message));
+        }
+        Ok(mark)
     }
 
     fn known_mark(&self, entity: &Entity, item: &Item) -> Option<Mark> {
@@ -114,7 +125,7 @@ impl Schema {
         let entity = Entity::of(&request.key);
         let lease_until = grant.lease_until;
         if let Seen::Item(item) = seen {
-            let before = item.as_ref().map(|item| self.mark(&entity, item, "claim")).transpose()?;
+            let before = self.mark(&entity, item.as_ref(), now, "claim")?;
             grant.has_merged_doubt = ordering::begins_to_merge(before.as_ref(), now);
             let mark = ordering::claimed(before.as_ref(), request, order, lease_until, now);
             return self.put_mark(&entity, &mark, item.as_ref());
@@ -151,7 +162,7 @@ impl Schema {
     ) -> Result<TransactWriteItem, Error> {
         let entity = Entity::of(&request.key);
         if let Seen::Item(item) = seen {
-            let before = item.as_ref().map(|item| self.mark(&entity, item, request.settlement.as_str())).transpose()?;
+            let before = self.mark(&entity, item.as_ref(), now, request.settlement.as_str())?;
             if let Some(mark) = before.as_ref().filter(|mark| !ordering::is_expired(mark, now)) {
                 ordering::check_version(mark, request.settlement.as_str())?;
             }
@@ -199,7 +210,7 @@ impl Schema {
         now: Timestamp,
     ) -> Result<TransactWriteItem, Error> {
         let entity = Entity::of(&request.key);
-        let before = seen.map(|item| self.mark(&entity, item, "amend")).transpose()?;
+        let before = self.mark(&entity, seen, now, "amend")?;
         match ordering::amended(before.as_ref(), request, now)? {
             Some(mark) => self.put_mark(&entity, &mark, seen),
             None => self.check_mark(&entity, seen),
@@ -220,7 +231,7 @@ impl Schema {
             Seen::Item(item) => item.as_ref(),
             Seen::Nothing => None,
         };
-        let before = item.map(|item| self.mark(&entity, item, "commit")).transpose()?;
+        let before = self.mark(&entity, item, now, "commit")?;
         let claimed = ordering::claimed(before.as_ref(), claim, order, now.after(claim.lease), now);
         let mark = ordering::settled(Some(&claimed), request, order, now).unwrap_or(claimed);
         self.put_mark(&entity, &mark, item)

@@ -329,6 +329,8 @@ mod tests {
     fn tls_needs_its_feature() {
         let config = Config::from_url("postgresql://once@127.0.0.1/postgres?sslmode=require").unwrap();
         assert_eq!(config.build().unwrap_err().kind(), ErrorKind::Config);
+        let error = Config::from_url("postgresql://once@127.0.0.1/postgres?sslrootcert=rds.pem").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
     }
 
     #[cfg(feature = "postgres-tls")]

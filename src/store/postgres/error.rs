@@ -258,6 +258,21 @@ mod tests {
     }
 
     #[test]
+    fn a_violated_constraint_or_a_raised_exception_refuses_the_data() {
+        for (code, constraint, is_refusal) in [
+            ("23505", Some("orders_pkey"), true),
+            ("23514", None, true),
+            ("P0001", None, true),
+            ("P0002", None, false),
+            ("22003", None, false),
+        ] {
+            let violation = Violation { code: code.to_owned(), constraint: constraint.map(str::to_owned) };
+            assert_eq!((violation.code(), violation.constraint()), (code, constraint));
+            assert_eq!(violation.is_refusal(), is_refusal, "{code}");
+        }
+    }
+
+    #[test]
     fn a_session_that_ended_for_another_reason_leaves_doubt() {
         for (code, ends_session) in
             [("XX000", true), ("58030", true), ("08006", false), ("08P01", true), ("40003", false)]

@@ -8,25 +8,49 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    error::Error,
+    error::{Error, ErrorKind},
     order::{Doubt, Holder, Mark},
     record::{KeyHash, Owner},
 };
 
-/// Reads a row of `read_mark.sql`: a mark, if there is one, and the time at which it was read.
-pub(super) fn found(row: &Row, operation: &'static str) -> Result<(Option<Mark>, Timestamp), Error> {
+/// A row of `read_mark.sql`: a mark, if there is one, and the time at which it was read.
+pub(super) struct Found {
+    mark: Result<Option<Mark>, Error>,
+    /// The mark's expiration, which can be read even if the mark cannot be decoded.
+    expiration: Option<u64>,
+    /// The server's time.
+    pub(super) now: Timestamp,
+}
+
+impl Found {
+    /// Returns the mark. An expired one that cannot be read counts as absent.
+    pub(super) fn into_mark(self, now: Timestamp) -> Result<Option<Mark>, Error> {
+        let is_expired = self.expiration.is_some_and(|expiration| expiration <= now.seconds_rounded_down());
+        match self.mark {
+            Err(error) if is_expired && error.kind() == ErrorKind::Format => Ok(None),
+            mark => mark,
+        }
+    }
+}
+
+pub(super) fn found(row: &Row, operation: &'static str) -> Result<Found, Error> {
     let columns = Columns { row, operation };
-    let mark = match columns.get::<Option<i64>>("expiration")? {
-        Some(_) => Some(Mark {
-            newest: columns.sequence("newest")?,
-            holder: holder(&columns)?,
-            doubt: doubt(&columns)?,
-            expiration: columns.number("expiration")?,
-            version: columns.version()?,
-        }),
+    let expiration = match columns.get::<Option<i64>>("expiration")? {
+        Some(_) => Some(columns.number("expiration")?),
         None => None,
     };
-    Ok((mark, columns.time("now")?))
+    let mark = expiration.map(|expiration| mark(&columns, expiration)).transpose();
+    Ok(Found { mark, expiration, now: columns.time("now")? })
+}
+
+fn mark(columns: &Columns<'_>, expiration: u64) -> Result<Mark, Error> {
+    Ok(Mark {
+        newest: columns.sequence("newest")?,
+        holder: holder(columns)?,
+        doubt: doubt(columns)?,
+        expiration,
+        version: columns.version()?,
+    })
 }
 
 fn holder(columns: &Columns<'_>) -> Result<Option<Holder>, Error> {

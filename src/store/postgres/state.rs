@@ -121,11 +121,12 @@ impl PostgresStore {
         let entity = entity.as_bytes().as_slice();
         let parameters: [Parameter<'_>; 2] = [(&self.scope.as_ref(), Type::TEXT), (&entity, Type::BYTEA)];
         let rows = connection.query(operation, &self.statements.read_mark, &parameters).await?;
-        let (mark, now) = match rows.first() {
+        let found = match rows.first() {
             Some(row) => mark::found(row, operation)?,
             None => return Err(error::no_row(operation).into()),
         };
-        Ok((mark, self.clock.as_ref().map_or(now, |clock| clock.now())))
+        let now = self.clock.as_ref().map_or(found.now, |clock| clock.now());
+        Ok((found.into_mark(now)?, now))
     }
 }
 

@@ -233,7 +233,12 @@ mod tests {
 
     #[test]
     fn nothing_of_a_url_without_encoding_is_quoted() {
-        for url in ["postgresql://once:pa@ss?hunter2=1@host/db", "host=127.0.0.1 password=pass hunter2=1", "hunter2"] {
+        for url in [
+            "postgresql://once:pa@ss?hunter2=1@host/db",
+            "host=127.0.0.1 password=pass hunter2=1",
+            "host=127.0.0.1 password='pass  hunter2=1'",
+            "hunter2",
+        ] {
             assert_eq!(translated(url).unwrap(), Url { text: url.to_owned(), root_certificates: None });
             assert!(!format!("{:?}", unreadable(url)).contains("hunter2"));
         }

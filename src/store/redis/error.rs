@@ -117,7 +117,17 @@ mod tests {
         let denied = "ACL failure in script: User once has no permissions to run the 'hset' command";
         assert_eq!(of_code("ERR", denied), (ErrorKind::AccessDenied, ErrorStatus::Temporary));
         assert_eq!(of_code("OOM", ""), (ErrorKind::Throttled, ErrorStatus::Temporary));
+        let too_many = "max number of clients reached";
+        assert_eq!(of_code("ERR", too_many), (ErrorKind::Throttled, ErrorStatus::Temporary));
+        let unauthenticated = "Protocol error: unauthenticated bulk length";
+        assert_eq!(of_code("ERR", unauthenticated), (ErrorKind::AccessDenied, ErrorStatus::Temporary));
         assert_eq!(of_code("UNSUPPORTED", ""), (ErrorKind::Config, ErrorStatus::Temporary));
+    }
+
+    #[test]
+    fn a_host_without_an_address_is_unavailable() {
+        let error = of_call((redis::ErrorKind::InvalidClientConfig, "No address found for host").into(), "claim");
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
     }
 
     #[test]

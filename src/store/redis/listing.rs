@@ -148,7 +148,8 @@ mod tests {
     fn only_records_have_a_key() {
         let half = "ab".repeat(16);
         assert_eq!(key_of(&format!("{{{half}}}{half}")), KeyHash::from_hex(&half.repeat(2)));
-        for name in [format!("{{{half}}}mark"), half.repeat(2), String::new()] {
+        let unequal = format!("{{{half}a}}{}", &half[1..]);
+        for name in [format!("{{{half}}}mark"), unequal, half.repeat(2), String::new()] {
             assert_eq!(key_of(&name), None, "{name}");
         }
     }

@@ -121,6 +121,15 @@ fn an_outcome_is_not_released() {
     }
 }
 
+#[cfg(not(feature = "order"))]
+#[test]
+fn without_the_feature_an_ordered_operation_is_not_settled() {
+    let ordered = Record { sequence: Some(5_u64.into()), ..lapsed() };
+    let error = check_amendment(&settle_of_operator(&ordered)).unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Order, ErrorStatus::Permanent));
+    assert!(check_amendment(&AmendRequest::new(KEY, &ordered, Amendment::Release)).is_ok());
+}
+
 #[cfg(feature = "order")]
 #[test]
 fn rules_without_an_order_refuse_ordered_requests() {

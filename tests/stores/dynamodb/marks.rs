@@ -7,8 +7,13 @@ use std::time::Duration;
 use lambda_once::{
     DynamoDbStore, Error, ErrorKind,
     clock::{ManualClock, Timestamp},
-    order::Sequence,
-    store::{ClaimRequest, Claimed, Refusal, Settled, Settlement, dynamodb::Calls, transaction::Transactional},
+    order::{Entity, Sequence},
+    store::{
+        ClaimRequest, Claimed, FinalStatus, Refusal, Settled, Settlement,
+        amend::{Amend, AmendRequest, Amended, Amendment},
+        dynamodb::Calls,
+        transaction::Transactional,
+    },
 };
 
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -19,7 +24,7 @@ use crate::support::{
     FUTURE,
     requests::{
         HAND_BACK, LEASE, RELEASE, RENEW, RETENTION, claim_one, complete, entity, granted, is_granted, json, ordered,
-        settle_of, settle_one,
+        read_one, settle_of, settle_one,
     },
 };
 
@@ -146,6 +151,9 @@ async fn a_claim_takes_one_transaction_on_a_free_entity_and_two_on_any_other() {
         (Some(vec![("expiration", seconds(1))]), (ClaimResult::Granted, 1)),
         (Some(vec![("expiration", seconds(0))]), (ClaimResult::Granted, 2)),
         (Some(vec![("expiration", seconds(0)), ("newest", digits(6))]), (ClaimResult::Granted, 2)),
+        // A holder without an operation cannot be read.
+        (Some(vec![("owner", owner(1))]), (ClaimResult::Unreadable, 1)),
+        (Some(vec![("expiration", seconds(0)), ("owner", owner(1))]), (ClaimResult::Granted, 2)),
         // The next version can be read, so that a deployment can be rolled back.
         (Some(vec![("v", number(2))]), (ClaimResult::Granted, 1)),
         (Some(vec![("v", number(3))]), (ClaimResult::Unreadable, 1)),
@@ -370,15 +378,51 @@ async fn a_settle_that_leaves_a_mark_as_it_is_has_read_it() {
                 mark.entry("v".to_owned()).or_insert(number(0));
             }
             assert_eq!(world.mark_of(&claim).await, mark);
-            if matches!(change, Some(("owner", _))) && !found.contains_key("owner") {
-                // A holder without an operation cannot be read.
-                assert_eq!((settled.unwrap_err().kind(), transactions), (ErrorKind::Format, 2), "{found:?}");
-            } else {
-                let settled = (settled.unwrap(), transactions);
-                assert_eq!(settled, (Settled::Done { found: None }, expected), "{change:?} of {found:?}");
-            }
+            // A holder without an operation cannot be read, but the mark has expired.
+            let settled = (settled.unwrap(), transactions);
+            assert_eq!(settled, (Settled::Done { found: None }, expected), "{change:?} of {found:?}");
         }
     }
+}
+
+// Tests G4.
+#[tokio::test]
+async fn an_expired_mark_that_cannot_be_read_counts_as_absent() {
+    let world = World::new().await;
+    let clock = ManualClock::at(FUTURE);
+    let store = world.store(Calls::Auto, &clock).await;
+    // A holder without an operation, as no version of this library writes one.
+    let unreadable = item([("expiration", seconds(0)), ("owner", owner(1)), ("newest", digits(9)), ("v", number(1))]);
+    let fresh = async || {
+        let claim = ordered(&entity(), SEQUENCE);
+        world.put_mark(&claim, unreadable.clone()).await;
+        claim
+    };
+    let completed: Item = free().into_iter().chain(item([("newest", digits(SEQUENCE))])).collect();
+
+    let claim = fresh().await;
+    assert_eq!(store.marks(&[Entity::of(&claim.key)]).await.remove(0).unwrap(), None);
+    granted(&store, &claim).await;
+    assert_eq!(world.mark_of(&claim).await.get("newest"), None);
+    world.put_mark(&claim, unreadable.clone()).await;
+    assert_eq!(settle_one(&store, &claim, complete("1")).await.unwrap(), Settled::Done { found: None });
+    assert_eq!(world.mark_of(&claim).await, completed);
+
+    let (claim, writes) = (fresh().await, store.open());
+    assert!(is_granted(&store.claim_within(&writes, &claim).await));
+    let settle = settle_of(&claim, complete("1"));
+    assert_eq!(store.commit(&writes, Some(&settle)).await.unwrap(), Settled::Done { found: None });
+    assert_eq!(world.mark_of(&claim).await, completed);
+
+    let claim = fresh().await;
+    granted(&store, &claim).await;
+    clock.advance(LEASE * 2);
+    world.put_mark(&claim, unreadable.clone()).await;
+    let record = read_one(&store, &claim).await.unwrap();
+    let amendment = Amendment::Settle { outcome: FinalStatus::Completed, result: json("7"), retention: RETENTION };
+    let amended = store.amend(&[AmendRequest::new(claim.key, &record, amendment)]).await.remove(0);
+    assert_eq!(amended.unwrap(), Amended::Changed);
+    assert_eq!(world.mark_of(&claim).await["newest"], digits(SEQUENCE));
 }
 
 // Tests G4.

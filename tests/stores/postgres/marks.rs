@@ -5,8 +5,8 @@ use lambda_once::{
     order::Entity,
     record::KeyHash,
     store::{
-        Refusal,
-        amend::{Amend, Amended, Resolution, ResolveRequest},
+        FinalStatus, Refusal,
+        amend::{Amend, AmendRequest, Amended, Amendment, Resolution, ResolveRequest},
         postgres::{PostgresStore, tokio_postgres::Client},
     },
 };
@@ -198,8 +198,44 @@ async fn an_unknown_format_is_an_error_that_another_deployment_may_cure() {
         let entity = entity();
         marks.complete(&entity, 5).await;
         marks.change(change, &entity).await;
-        assert_eq!(of(&claim_one(&marks.store, &ordered(&entity, 6)).await.unwrap_err()), FORMAT, "{change}");
+        let next = ordered(&entity, 6);
+        assert_eq!(of(&claim_one(&marks.store, &next).await.unwrap_err()), FORMAT, "{change}");
+        if !change.contains("expiration") {
+            marks.clock.advance(RETENTION);
+            assert_eq!(granted(&marks.store, &next).await.attempt, 1, "{change}: an expired mark counts as absent");
+        }
     }
+}
+
+// Tests G4.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_mark_that_cannot_be_read_counts_as_absent() {
+    let marks = Marks::new().await;
+    let (entity, unreadable) = (entity(), "doubt_keys = '{\"\\\\x01\"}', newest = repeat('9', 64), expiration = 0");
+    let newest = async || {
+        let select = format!("SELECT newest, cardinality(doubt_keys) FROM {}", marks.table);
+        let row = marks.admin.query_one(&select, &[]).await.unwrap();
+        (row.get::<_, Option<String>>(0), row.get::<_, i32>(1))
+    };
+    let claim = ordered(&entity, 5);
+    granted(&marks.store, &claim).await;
+    marks.change(unreadable, &entity).await;
+    assert_eq!(marks.store.marks(&[Entity::of(&claim.key)]).await.remove(0).unwrap(), None);
+    assert_eq!(settle_one(&marks.store, &claim, complete("1")).await.unwrap(), Settled::Done { found: None });
+    let completed = (Some(format!("{:064}", 5)), 0);
+    assert_eq!(newest().await, completed);
+
+    let next = ordered(&entity, 6);
+    marks.change(unreadable, &entity).await;
+    granted(&marks.store, &next).await;
+    assert_eq!(newest().await, (None, 0));
+    marks.clock.advance(LAPSE);
+    marks.change(unreadable, &entity).await;
+    let record = read_one(&marks.store, &next).await.unwrap();
+    let amendment = Amendment::Settle { outcome: FinalStatus::Completed, result: json("7"), retention: RETENTION };
+    let amended = marks.store.amend(&[AmendRequest::new(next.key, &record, amendment)]).await.remove(0);
+    assert_eq!(amended.unwrap(), Amended::Changed);
+    assert_eq!(newest().await, (Some(format!("{:064}", 6)), 0));
 }
 
 /// An unordered claim does the same.

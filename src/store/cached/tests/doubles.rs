@@ -72,6 +72,12 @@ impl Store for Scripted {
         Limits { max_result_bytes: 1, batch: 1, orders: false }
     }
 
+    #[cfg(feature = "powertools")]
+    fn format(&self) -> RecordFormat {
+        use crate::key::powertools::{Dialect, PowertoolsKeys};
+        RecordFormat::Powertools(PowertoolsKeys::new(Dialect::Python, "orders"))
+    }
+
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(std::future::ready(Ok(())))
     }

@@ -121,7 +121,7 @@ impl DynamoDbStore {
         let record = item.map(|item| self.schema.record(item, request.result_data, "claim")).transpose()?;
         loop {
             let known = match &*mark {
-                Seen::Item(item) => self.known_mark(item.as_ref(), &request.key, "claim")?,
+                Seen::Item(item) => self.known_mark(item.as_ref(), &request.key, now, "claim")?,
                 Seen::Nothing => None,
             };
             let judgement = ordering::judge(record.as_ref(), known.as_ref(), request, order, now)?;
@@ -251,10 +251,16 @@ impl DynamoDbStore {
     }
 
     /// Returns whether the known state of the mark allows an outcome to be committed.
-    pub(super) fn may_commit(&self, mark: &Seen, request: &SettleRequest, order: &Order) -> Result<bool, Error> {
+    pub(super) fn may_commit(
+        &self,
+        mark: &Seen,
+        request: &SettleRequest,
+        order: &Order,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
         let Seen::Item(item) = mark else { return Ok(true) };
-        let mark = self.known_mark(item.as_ref(), &request.key, "commit")?;
-        Ok(ordering::may_commit(mark.as_ref(), request, order, self.clock.now()))
+        let mark = self.known_mark(item.as_ref(), &request.key, now, "commit")?;
+        Ok(ordering::may_commit(mark.as_ref(), request, order, now))
     }
 
     /// Judges a claim whose record the commit will judge. If the mark refuses it, the record is read, because a
@@ -264,12 +270,12 @@ impl DynamoDbStore {
         mark: &Seen,
         request: &ClaimRequest,
         order: &Order,
+        now: Timestamp,
     ) -> Result<Judgement, Error> {
         let mark = match mark {
             Seen::Nothing => None,
-            Seen::Item(item) => self.known_mark(item.as_ref(), &request.key, "claim")?,
+            Seen::Item(item) => self.known_mark(item.as_ref(), &request.key, now, "claim")?,
         };
-        let now = self.clock.now();
         match ordering::judge(None, mark.as_ref(), request, order, now)? {
             Judgement::Refused(_) => {
                 let record = self.read_one(&request.key, request.result_data, "claim").await?;
@@ -283,14 +289,15 @@ impl DynamoDbStore {
         &self,
         item: Option<&Item>,
         key: &KeyHash,
+        now: Timestamp,
         operation: &'static str,
     ) -> Result<Option<Mark>, Error> {
-        item.map(|item| self.schema.mark(&Entity::of(key), item, operation)).transpose()
+        self.schema.mark(&Entity::of(key), item, now, operation)
     }
 
     fn may_settle(&self, mark: &Seen, request: &SettleRequest, now: Timestamp) -> Result<bool, Error> {
         let Seen::Item(item) = mark else { return Ok(true) };
-        let mark = self.known_mark(item.as_ref(), &request.key, request.settlement.as_str())?;
+        let mark = self.known_mark(item.as_ref(), &request.key, now, request.settlement.as_str())?;
         Ok(ordering::may_settle(mark.as_ref(), request, now))
     }
 

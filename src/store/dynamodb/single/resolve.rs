@@ -21,7 +21,7 @@ impl DynamoDbStore {
     pub(in crate::store::dynamodb) async fn read_mark_of(&self, entity: &Entity) -> Result<Option<Mark>, Error> {
         self.check_orders()?;
         let item = self.read_mark(entity, "read").await?;
-        item.map(|item| self.schema.mark(entity, &item, "read")).transpose()
+        self.schema.mark(entity, item.as_ref(), self.clock.now(), "read")
     }
 
     pub(in crate::store::dynamodb) async fn resolve_mark(
@@ -33,8 +33,9 @@ impl DynamoDbStore {
         self.home.check()?;
         for _ in 0..MAX_TRIES {
             let item = self.read_mark(&request.entity, RESOLVE).await?;
-            let mark = item.as_ref().map(|item| self.schema.mark(&request.entity, item, RESOLVE)).transpose()?;
-            let (resolved, answer) = ordering::resolve(mark.as_ref(), request, self.clock.now())?;
+            let now = self.clock.now();
+            let mark = self.schema.mark(&request.entity, item.as_ref(), now, RESOLVE)?;
+            let (resolved, answer) = ordering::resolve(mark.as_ref(), request, now)?;
             let Some(resolved) = resolved else { return Ok(answer) };
             if self.replace_mark(&request.entity, &resolved, item.as_ref()).await? {
                 return Ok(answer);

@@ -159,10 +159,11 @@ impl Transactional for DynamoDbStore {
         };
         Box::pin(async move {
             let item = self.read_mark(&Entity::of(&request.key), "claim").await?;
-            let known = self.known_mark(item.as_ref(), &request.key, "claim")?;
-            let has_merged_doubt = ordering::begins_to_merge(known.as_ref(), self.clock.now());
+            let now = self.clock.now();
+            let known = self.known_mark(item.as_ref(), &request.key, now, "claim")?;
+            let has_merged_doubt = ordering::begins_to_merge(known.as_ref(), now);
             let mark = Seen::Item(item);
-            if let Judgement::Refused(refusal) = self.judge_claimless(&mark, request, order).await? {
+            if let Judgement::Refused(refusal) = self.judge_claimless(&mark, request, order, now).await? {
                 return Ok(Claimed::Refused(refusal));
             }
             transaction.lock().claim = claim(mark);
@@ -276,10 +277,10 @@ impl DynamoDbStore {
     ) -> Result<Option<TransactWriteItem>, Error> {
         let now = self.clock.now();
         let Some(claim) = claim else {
-            let may_commit = self.may_commit(seen, request, order)?;
+            let may_commit = self.may_commit(seen, request, order, now)?;
             return may_commit.then(|| self.schema.settled_mark(seen, request, order, now)).transpose();
         };
-        match self.judge_claimless(seen, claim, order).await? {
+        match self.judge_claimless(seen, claim, order, now).await? {
             Judgement::Refused(_) => Ok(None),
             Judgement::Free | Judgement::Mine(_) => {
                 self.schema.claimed_and_settled_mark(seen, claim, request, order, now).map(Some)
