@@ -223,6 +223,10 @@ mod tests {
                 "{\"order_id\":7,\"currency\":\"secret\"}",
                 format!("{wrong}: in the field `currency`, expected `Eur` or `Usd` at line 1 column 33"),
             ),
+            (
+                "{\"lines\":[],\n\n\"order_id\":\"secret\"}",
+                format!("{wrong}: in the field `order_id`, expected u64 at line 3 column 19"),
+            ),
             ("{\"order_id\":-7}", format!("{wrong}: in the field `order_id`, expected u64 at line 1 column 14")),
             ("{\"notes\":{\"secret\":300}}", format!("{wrong}: in the field `notes`, expected u8 at line 1 column 22")),
             ("[]", format!("{wrong}: expected struct Order with 4 elements at line 1 column 2")),
@@ -255,6 +259,34 @@ mod tests {
         }
 
         assert_eq!(said::<Own>("\"secret\""), "the body does not match the handler's type");
+    }
+
+    #[test]
+    fn an_error_about_the_whole_object_names_no_field() {
+        #[derive(Debug)]
+        struct Whole;
+
+        impl<'de> Visitor<'de> for Whole {
+            type Value = Self;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an order")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, mut members: A) -> Result<Self, A::Error> {
+                while members.next_entry::<String, u64>()?.is_some() {}
+                Err(de::Error::custom("it is too old"))
+            }
+        }
+
+        impl<'de> Deserialize<'de> for Whole {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_struct("Whole", &["order_id"], Self)
+            }
+        }
+
+        let wrong = "the body does not match the handler's type";
+        assert_eq!(said::<Whole>("{\"order_id\":7}"), format!("{wrong} at line 1 column 14"));
     }
 
     #[test]

@@ -393,6 +393,20 @@ mod tests {
     }
 
     #[test]
+    fn stored_data_is_as_long_as_its_stored_form() {
+        for (data, length) in [
+            (StoredData::Json(String::new()), 0),
+            (StoredData::Deflated(Vec::new()), 0),
+            (StoredData::Json("\"é\"".into()), 4),
+            (StoredData::Deflated(vec![1, 2, 3]), 3),
+            // The id, a space, and the bytes.
+            (StoredData::Encoded(EncodedData::new("key-1", vec![7]).unwrap()), 7),
+        ] {
+            assert_eq!((data.len(), data.is_empty()), (length, length == 0), "{data:?}");
+        }
+    }
+
+    #[test]
     fn debug_shows_no_result() {
         let record = StoredResult::of(StoredData::Json("\"secret\"".into()));
         assert!(!format!("{record:?}").contains("secret"));

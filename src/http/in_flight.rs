@@ -147,6 +147,13 @@ mod tests {
         assert!(!tried.gives_up(), "a retry inside the layer");
     }
 
+    #[test]
+    fn without_a_runtime_nothing_is_started() {
+        let in_flight = InFlight::new();
+        in_flight.spawn_if_possible(async {});
+        assert_eq!(in_flight.count(), 0);
+    }
+
     /// Notes whether anything is in flight when it is dropped.
     struct Output(InFlight, Arc<Mutex<Option<bool>>>);
 

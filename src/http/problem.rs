@@ -399,4 +399,22 @@ mod tests {
             assert_eq!((&body["retryable"], asks), (&is_retryable.into(), is_retryable), "{body}");
         }
     }
+
+    #[test]
+    fn a_refusal_without_a_claim_is_reported_by_its_cause() {
+        for (problem, outcome) in [
+            (Problem::CALLER_UNKNOWN, Err(ErrorKind::Caller)),
+            (Problem::KEY_MISSING, Err(ErrorKind::KeyMissing)),
+            (Problem::ORDER_MISSING, Err(ErrorKind::Order)),
+            (Problem::MISCONFIGURED, Err(ErrorKind::Config)),
+            (Problem::NOT_COMMITTED, Err(ErrorKind::Transaction)),
+            (Problem::COMMIT_UNKNOWN, Err(ErrorKind::Transaction)),
+            (Problem::HOOK_FAILED, Err(ErrorKind::Decode)),
+            (Problem::UNAVAILABLE, Err(ErrorKind::Decode)),
+            (Problem::BODY_BROKEN, Err(ErrorKind::Payload)),
+            (Problem::OVERLOADED, Ok(OutcomeKind::NotStarted)),
+        ] {
+            assert_eq!(problem.unclaimed_outcome(), outcome, "{}", problem.code());
+        }
+    }
 }

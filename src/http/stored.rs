@@ -299,6 +299,20 @@ mod tests {
     }
 
     #[test]
+    fn the_header_that_announces_trailers_is_stored_with_them_only() {
+        let headers = [(header::TRAILER, "x-sum"), (header::SET_COOKIE, "session=1"), (header::ETAG, "\"e\"")];
+        let headers: HeaderMap =
+            headers.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect();
+        let trailers: HeaderMap =
+            [(HeaderName::from_static("x-sum"), HeaderValue::from_static("17"))].into_iter().collect();
+        for (trailers, kept) in [(Some(&trailers), vec!["trailer", "etag"]), (None, vec!["etag"])] {
+            let policy = HeaderPolicy::default();
+            let stored = StoredForm::new(StatusCode::OK, &headers, &Bytes::new(), trailers, &policy);
+            assert_eq!(names(&stored.into_response().unwrap()), kept);
+        }
+    }
+
+    #[test]
     fn of_a_list_of_headers_only_those_are_stored_that_may_be() {
         let headers: &[(_, &[u8])] = &[
             ("content-type", b"text/plain"),

@@ -42,6 +42,8 @@ fn long_names_that_begin_alike_are_in_order_too() {
     let json = r#"{"order_id_b":1,"order_id":2,"order_id_a":3,"order_i":4,"order_id\u0000":5,"order_id\"":6}"#;
     let in_order = r#"{"order_i":4,"order_id":2,"order_id\u0000":5,"order_id\"":6,"order_id_a":3,"order_id_b":1}"#;
     assert_eq!(text(json), in_order);
+    // By its escape, the second would follow the first.
+    assert_eq!(text(r#"{"order_idA":1,"order_id\"":2}"#), r#"{"order_id\"":2,"order_idA":1}"#);
     for twice in [r#"{"order_id_b":1,"order_id_a":2,"order_id_b":3}"#, r#"{"order_id_\u0062":1,"a":2,"order_id_b":3}"#]
     {
         assert!(matches!(canonical(twice.as_bytes()), Err(Problem::DuplicateMember { .. })), "{twice}");
@@ -95,6 +97,8 @@ fn half_of_a_surrogate_pair_stays_an_escape() {
 #[test]
 fn a_non_finite_number_is_an_error_and_never_null() {
     #[derive(serde::Serialize)]
+    struct Cents(f64);
+    #[derive(serde::Serialize)]
     enum Amount {
         Newtype(f64),
         Tuple(f64, f32),
@@ -108,6 +112,7 @@ fn a_non_finite_number_is_an_error_and_never_null() {
         for found in [
             canonical_value(&none),
             canonical_value(&short),
+            canonical_value(&Cents(none)),
             canonical_value(&("order 7", [1.0, none])),
             canonical_value(&vec![Some(1.0), Some(none)]),
             canonical_value(&BTreeMap::from([("amount", (none,))])),

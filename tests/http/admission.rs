@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Router, routing::post};
 use futures_util::future::join_all;
-use http::Response;
+use http::{Request, Response};
 use http_body_util::Full;
 use lambda_once::{
     Idempotency, MemoryStore,
@@ -301,4 +301,36 @@ async fn a_place_that_is_handed_over_while_the_record_is_read_is_taken() {
         let (_, next, ()) = tokio::join!(app.post("first", "{}"), next, ends);
         assert_eq!(next, (201, Duration::ZERO), "{permits} permits, {places} places");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_was_read_for_a_permit_is_not_read_at_once_for_a_place() {
+    let go = Arc::new(Semaphore::new(0));
+    let app = App::around(
+        |engine| engine,
+        |layer| layer.max_in_flight(1),
+        gated(&go),
+        |handler| ConcurrencyLimit::new(handler, 1),
+    );
+    app.store.always(Call::Read, Fault::Silence);
+    let other = async {
+        app.begun(1).await;
+        // It passes through, so it needs no permit, and is the first to wait for the place.
+        app.send(Request::get("/charges").body(Full::default()).unwrap()).await.status
+    };
+    let next = async {
+        app.begun(1).await;
+        app.post("next", "{}").await.status
+    };
+    let ends = async {
+        until("it reads its record", || app.calls(Call::Read) == 1).await;
+        go.add_permits(1);
+        app.begun(2).await;
+        // Reads are half a second apart.
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        assert_eq!(app.calls(Call::Read), 1);
+        go.add_permits(2);
+    };
+    let (first, other, next, ()) = tokio::join!(app.post("first", "{}"), other, next, ends);
+    assert_eq!((first.status, other, next, app.runs()), (201, 201, 201, 3));
 }

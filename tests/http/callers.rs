@@ -430,3 +430,36 @@ async fn the_first_session_of_a_role_is_warned_of_once() {
     ];
     assert_eq!(warned(Caller::authorizer(), &others).await, 0);
 }
+
+/// An event of VPC Lattice with this identity.
+fn of_lattice(identity: &Value) -> Value {
+    let event = std::fs::read_to_string("events/http-vpc-lattice.json").unwrap();
+    let mut event: Value = serde_json::from_str(&event).unwrap();
+    event["requestContext"]["identity"] = identity.clone();
+    event
+}
+
+#[tokio::test]
+async fn behind_vpc_lattice_only_requests_that_nobody_signed_are_anonymous() {
+    const VPC: &str = "arn:aws:ec2:us-east-1:123456789012:vpc/vpc-0b8276c84697e7339";
+    let signed = |principal: Option<String>| {
+        of_lattice(&json!({ "sourceVpcArn": VPC, "type": "AWS_IAM", "principal": principal }))
+    };
+    let [alice, bob] = ["alice", "bob"].map(|user| signed(Some(format!("arn:aws:iam::123456789012:user/{user}"))));
+    let [unnamed, empty] = [None, Some(String::new())].map(signed);
+    let unsigned = of_lattice(&json!({ "sourceVpcArn": VPC }));
+    let once = crate::setup::engine();
+    for (event, expected) in [
+        (&alice, NEW),
+        (&bob, NEW),
+        (&unsigned, NEW),
+        (&alice, REPLAY),
+        (&bob, REPLAY),
+        (&unsigned, REPLAY),
+        (&unnamed, REFUSED),
+        (&empty, REFUSED),
+    ] {
+        let (status, _, is_replay) = answered(&once, Caller::authorizer().or_anonymous(), event, String::new()).await;
+        assert_eq!((status, is_replay), expected, "{}", event["requestContext"]["identity"]);
+    }
+}

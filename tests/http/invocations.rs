@@ -15,7 +15,7 @@ use http_body_util::Full;
 use lambda_once::{
     AfterUnknown, Idempotency, MemoryStore,
     clock::Clock,
-    http::{Caller, IdempotencyKeyLayer},
+    http::{Caller, IdempotencyKeyLayer, ResponseAction},
     store::fault::{Call, Fault},
 };
 use tokio::{sync::Notify, time::Instant};
@@ -124,6 +124,41 @@ async fn in_lambda_a_failed_but_applied_claim_is_withdrawn_before_the_refusal() 
     app.store.heal();
     let retry = app.send(in_lambda(post("k", "{}"))).await;
     assert_eq!((retry.status, app.runs()), (201, 1), "{:?}", retry.body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_lambda_a_claim_that_may_be_late_is_withdrawn_before_a_conflict() {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let keeping = |run, request| async move {
+        let mut response = numbered(run, request).await;
+        response.extensions_mut().insert(ResponseAction::Keep);
+        response
+    };
+    let app = App::with(|engine| engine, |layer| layer, keeping);
+    assert_eq!(app.send(in_lambda(post("k", "{}"))).await.status, 201);
+    app.store.next(Call::Claim, Fault::ErrorBefore);
+    app.store.always(Call::Read, Fault::Delay(Duration::from_millis(100)));
+    let before = tasks();
+    let second = app.send(in_lambda(post("k", "{}"))).await;
+    assert_eq!((second.status, second.code(), tasks()), (409, "in_progress".to_owned(), before));
+    assert_eq!((app.calls(Call::Claim), app.runs()), (3, 1), "the second claim is sent twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_lambda_a_handler_that_fails_open_has_no_task_of_its_own() {
+    let mut in_flight = None;
+    let set_up = |layer: IdempotencyKeyLayer| {
+        in_flight = Some(layer.in_flight());
+        layer.fail_open()
+    };
+    let app = App::with(|engine| engine, set_up, |_, _| std::future::pending::<Response<Full<Bytes>>>());
+    app.store.always(Call::Claim, Fault::AccessDenied);
+    tokio::select! {
+        biased;
+        _ = app.send(in_lambda(post("k", "{}"))) => panic!("the handler does not end"),
+        () = app.begun(1) => {}
+    }
+    assert_eq!(in_flight.unwrap().count(), 0);
 }
 
 /// Puts a request into an invocation with this much time left.

@@ -230,3 +230,32 @@ async fn tenants_of_one_function_do_not_meet() {
         assert_eq!(answer.headers().contains_key("idempotency-replayed"), replay, "{tenant}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_repeats_the_header_of_its_caller_is_refused() {
+    let app = App::new();
+    let mut request = post("k", "{}");
+    for _ in 0..2 {
+        request.headers_mut().append("x-caller", HeaderValue::from_static("alice"));
+    }
+    let got = app.send(request).await;
+    assert_eq!((got.status, got.code(), app.runs()), (403, "caller_unknown".to_owned(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_with_one_header_and_no_other_part_is_missing_not_malformed() {
+    let key = Key::composite([Key::header("x-shop"), Key::pointer("/id")]);
+    let app = App::with(|engine| engine, |layer| layer.key(key), numbered);
+    let request = Request::post("/charges").header("x-shop", "a").body("{}".into()).unwrap();
+    let got = app.send(request).await;
+    assert_eq!((got.status, got.code(), app.runs()), (400, "key_missing".to_owned(), 0));
+}
+
+#[cfg(feature = "jmespath")]
+#[tokio::test(start_paused = true)]
+async fn a_key_that_fails_for_every_body_is_a_misconfiguration() {
+    let app = App::with(|engine| engine, |layer| layer.key(Key::jmespath("no_function(id)")), numbered);
+    let request = Request::post("/charges").body("{\"id\":1}".into()).unwrap();
+    let got = app.send(request).await;
+    assert_eq!((got.status, got.code(), app.runs()), (500, "misconfigured".to_owned(), 0));
+}

@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use http::{Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response, header::IF_MATCH};
 use http_body_util::{BodyExt as _, Full};
 use lambda_once::{
     AfterUnknown, Idempotency, MemoryStore, OperationSettings,
@@ -65,6 +65,21 @@ async fn a_request_of_a_raised_payload_version_gets_the_response_of_before() {
     assert_eq!((first.0, first.1), (201, false));
     assert_eq!(send(2, "[]").await, (201, true, first.2));
     assert_eq!(send(1, "[]").await.0, 422, "the record keeps the version of its claim");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_header_that_is_named_twice_is_compared_like_one_named_once() {
+    let once = Idempotency::builder(MemoryStore::new()).scope("tests").build().unwrap();
+    let is_replayed = async |names: Vec<HeaderName>| {
+        let layer = IdempotencyKeyLayer::new(once.clone(), Caller::shared()).compare_headers(names);
+        let handler = tower::service_fn(move |request| async move { Ok::<_, Infallible>(numbered(1, request).await) });
+        let mut request = post("k", "{}");
+        request.headers_mut().insert(IF_MATCH, HeaderValue::from_static("7"));
+        let answer = layer.layer(handler).oneshot(request).await.unwrap();
+        (answer.status().as_u16(), answer.headers().contains_key("idempotency-replayed"))
+    };
+    assert_eq!(is_replayed(vec![IF_MATCH]).await, (201, false));
+    assert_eq!(is_replayed(vec![IF_MATCH, IF_MATCH]).await, (201, true));
 }
 
 /// A response that keeps the key.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use lambda_once::{
-    ErrorKind, Key,
+    Classify, ErrorKind, Key,
     http::{Caller, IdempotencyKeyLayer, ResponseAction},
     store::fault::{Call, Fault},
 };
@@ -112,4 +112,27 @@ async fn in_an_order_no_request_runs_unprotected() {
     let layer = ordered(IdempotencyKeyLayer::new(crate::setup::engine(), Caller::shared()));
     assert!(layer.clone().validate().is_ok());
     assert_eq!(layer.fail_open().validate().unwrap_err().kind(), ErrorKind::Config);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_header_of_an_order_is_malformed_and_an_absent_one_missing() {
+    let by_header = |layer: IdempotencyKeyLayer| layer.ordered_by(Key::header("x-document"), Key::pointer("/version"));
+    let app = App::with(|engine| engine, by_header, numbered);
+    let cases: [(&[&str], &str); 2] = [(&["d", "d"], "key_malformed"), (&[], "order_missing")];
+    for (documents, code) in cases {
+        let request = Request::post("/charges").header("idempotency-key", "a");
+        let request = documents.iter().fold(request, |request, document| request.header("x-document", *document));
+        let got = app.send(request.body(Full::from("{\"version\":1}")).unwrap()).await;
+        assert_eq!((got.status, got.code()), (400, code.to_owned()), "{documents:?}");
+    }
+    assert_eq!((app.runs(), app.store.calls().len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_that_cannot_be_found_at_the_moment_is_to_be_tried_again() {
+    let entity = Key::from_fn(|_| Ok(Err("the directory is busy").transient()?));
+    let app = App::with(|engine| engine, |layer| layer.ordered_by(entity, Key::pointer("/version")), numbered);
+    let got = app.put("a", "d", 5).await;
+    assert_eq!((got.status, got.code(), app.runs()), (503, "unavailable".to_owned(), 0));
+    assert_eq!(got.header("retry-after"), Some("1"));
 }

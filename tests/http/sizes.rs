@@ -163,12 +163,16 @@ async fn event_length(
     body + serde_json::to_string(&headers).unwrap().len()
 }
 
-/// The statuses of a first request and its retry, the lengths of their events, and whether the retry is a replay.
-async fn twice(content_type: &'static str, body: &Bytes, is_in_lambda: bool) -> ([(u16, usize); 2], bool) {
+type Headers = &'static [(&'static str, &'static str)];
+
+/// The statuses of a first request and its retry, the lengths of their events, and whether the retry is a replay. The
+/// response has these headers.
+async fn twice(headers: Headers, body: &Bytes, is_in_lambda: bool) -> ([(u16, usize); 2], bool) {
     let once = Idempotency::builder(MemoryStore::new()).scope("tests").build().unwrap();
     let body = body.clone();
     let handler = tower::service_fn(move |_: Request<Full<Bytes>>| {
-        let answer = Response::builder().status(201).header("content-type", content_type);
+        let answer = Response::builder().status(201);
+        let answer = headers.iter().fold(answer, |answer, (name, value)| answer.header(*name, *value));
         let answer = answer.body(Full::new(body.clone())).unwrap();
         async move { Ok::<_, Infallible>(answer) }
     });
@@ -187,26 +191,40 @@ async fn twice(content_type: &'static str, body: &Bytes, is_in_lambda: bool) -> 
 
 #[tokio::test]
 async fn in_lambda_a_response_too_large_once_encoded_is_not_replayed() {
-    let binary = "application/octet-stream";
-    for (content_type, body, fits) in [
+    const BINARY: (&str, &str) = ("content-type", "application/octet-stream");
+    const TEXT: (&str, &str) = ("content-type", "text/plain");
+    let ascii = Bytes::from(vec![b'a'; 5 << 20]);
+    let cases: [(Headers, Bytes, bool); 10] = [
         // 6,990,508 bytes in Base64.
-        (binary, Bytes::from(vec![0xff; 5 << 20]), false),
-        (binary, Bytes::from(vec![b'a'; 5 << 20]), false),
-        (binary, Bytes::from(vec![0xff; 4 << 20]), true),
+        (&[BINARY], Bytes::from(vec![0xff; 5 << 20]), false),
+        (&[BINARY], ascii.clone(), false),
+        (&[BINARY], Bytes::from(vec![0xff; 4 << 20]), true),
         // Each quote is two characters in JSON, a control character six.
-        ("application/json", Bytes::from(vec![b'"'; 4 << 20]), false),
-        ("text/plain", Bytes::from(vec![0x01; 2 << 20]), false),
-        ("application/problem+json; charset=utf-8", Bytes::from(vec![b'a'; 5 << 20]), true),
-        ("text/plain", Bytes::from("é".repeat(2_500_000)), true),
-    ] {
-        let ([first, retry], is_replay) = twice(content_type, &body, true).await;
-        assert_eq!((first.0, first.1 <= LAMBDA_TAKES), (201, fits), "the first client gets it: {content_type}");
-        assert!(retry.1 <= LAMBDA_TAKES, "{content_type}: {} bytes", retry.1);
-        assert_eq!((retry.0, is_replay), (if fits { 201 } else { 410 }, fits), "{content_type}");
+        (&[("content-type", "application/json")], Bytes::from(vec![b'"'; 4 << 20]), false),
+        (&[TEXT], Bytes::from(vec![0x01; 2 << 20]), false),
+        (&[("content-type", "application/problem+json; charset=utf-8")], ascii.clone(), true),
+        (&[TEXT], Bytes::from("é".repeat(2_500_000)), true),
+        // Without a type it is text, and in a content coding it is not.
+        (&[], ascii.clone(), true),
+        (&[TEXT, ("content-encoding", "br")], ascii.clone(), false),
+        (&[BINARY, ("x-lambda-http-content-encoding", "text")], ascii, true),
+    ];
+    for (headers, body, fits) in cases {
+        let ([first, retry], is_replay) = twice(headers, &body, true).await;
+        assert_eq!((first.0, first.1 <= LAMBDA_TAKES), (201, fits), "the first client gets it: {headers:?}");
+        assert!(retry.1 <= LAMBDA_TAKES, "{headers:?}: {} bytes", retry.1);
+        assert_eq!((retry.0, is_replay), (if fits { 201 } else { 410 }, fits), "{headers:?}");
     }
     // Outside Lambda there is no such limit.
-    let ([_, retry], is_replay) = twice(binary, &Bytes::from(vec![0xff; 5 << 20]), false).await;
+    let ([_, retry], is_replay) = twice(&[BINARY], &Bytes::from(vec![0xff; 5 << 20]), false).await;
     assert_eq!((retry.0, is_replay), (201, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_large_responses_are_refused_small_ones_are_returned() {
+    let app = App::with(|engine| engine, IdempotencyKeyLayer::reject_large_responses, |_, _| made("12345"));
+    let got = app.post("k", "1").await;
+    assert_eq!((got.status, &got.body[..]), (201, &b"12345"[..]));
 }
 
 #[tokio::test]

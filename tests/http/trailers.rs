@@ -1,10 +1,15 @@
 //! Trailers of requests and responses.
 
-use std::{convert::Infallible, future::ready};
+use std::{
+    convert::Infallible,
+    future::ready,
+    io,
+    sync::{Arc, Mutex},
+};
 
 use axum::{Router, body::Body, routing::post};
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use http::{HeaderMap, HeaderName, Request, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -169,4 +174,35 @@ async fn the_trailers_of_a_request_reach_its_handler() {
     let request = Request::post("/charges").header("idempotency-key", "k").body(Body::new(body)).unwrap();
     let answer = app.oneshot(request).await.unwrap().into_body().collect().await.unwrap().to_bytes();
     assert_eq!(answer, "charge Some(\"17\")");
+}
+
+#[tokio::test]
+async fn a_check_before_a_replay_sees_the_trailers() {
+    let seen = Arc::new(Mutex::new(None));
+    let note = Arc::clone(&seen);
+    let layer = layer().before_replay(move |_, stored| {
+        *note.lock().unwrap() = stored.trailers().cloned();
+        Box::pin(async { Ok(()) })
+    });
+    let told = of_layer(layer, "application/grpc", None, Some("0"), None).await;
+    assert_eq!(told[1], (200, Some("0".to_owned()), true));
+    let trailers: HeaderMap = [(GRPC_STATUS, "0".parse().unwrap())].into_iter().collect();
+    assert_eq!(*seen.lock().unwrap(), Some(trailers));
+}
+
+#[tokio::test]
+async fn a_grpc_response_that_frees_its_key_is_read_to_its_end_before_it_is_passed() {
+    for (content_type, status) in [("application/grpc", 500), ("text/plain", 503)] {
+        let handler = move || async move {
+            let broken = stream::once(async {
+                tokio::task::yield_now().await;
+                Err(io::Error::other("broken"))
+            });
+            let body = Body::from_stream(stream::iter([Ok("half")]).chain(broken));
+            Response::builder().status(503).header("content-type", content_type).body(body).unwrap()
+        };
+        let app = Router::new().route("/charges", post(handler)).route_layer(layer());
+        let request = Request::post("/charges").header("idempotency-key", "k").body(Body::empty()).unwrap();
+        assert_eq!(app.oneshot(request).await.unwrap().status(), status, "{content_type}");
+    }
 }

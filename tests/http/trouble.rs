@@ -17,7 +17,7 @@ use http_body_util::{BodyExt, Full};
 use lambda_once::{
     AfterUnknown, BoxError, Builder, Claim, Classify, Failure, Idempotency, MemoryStore, Store, Verdict,
     http::{Caller, IdempotencyKeyLayer},
-    record::Record,
+    record::{KeyHash, Record, Status},
     store::{
         ResultData,
         fault::{Call, Fault},
@@ -26,7 +26,10 @@ use lambda_once::{
 use lambda_runtime::Context;
 use tower::{Layer, ServiceExt};
 
-use crate::setup::{App, Got, LAPSE, in_lambda, numbered, post};
+use crate::{
+    setup::{App, Got, LAPSE, in_lambda, numbered, post},
+    support::clock::TokioClock,
+};
 
 fn without_settings<H>(handler: H) -> App
 where
@@ -85,6 +88,29 @@ async fn a_handler_is_cancelled_before_a_known_deadline() {
     assert_eq!(began.elapsed().as_millis() / 100, 95);
 }
 
+/// An extension of a request. A clone of it takes longer than the lease.
+struct Slowed(TokioClock);
+
+impl Clone for Slowed {
+    fn clone(&self) -> Self {
+        self.0.jump(LAPSE);
+        Self(self.0.clone())
+    }
+}
+
+// Tests L7.
+#[tokio::test(start_paused = true)]
+async fn a_handler_whose_time_is_up_before_it_begins_does_not_run() {
+    let hooked = |layer: IdempotencyKeyLayer| layer.heartbeat(None).on_rejection(|_, _| {});
+    let app = App::with(|engine| engine, hooked, numbered);
+    let mut request = post("k", "{}");
+    // The hook needs a clone of the request, which is made once the claim is granted.
+    request.extensions_mut().insert(Slowed(app.clock.clone()));
+    let got = app.send(request).await;
+    assert_eq!((got.status, got.code(), app.runs()), (503, "unavailable".to_owned(), 0));
+    assert_eq!(app.calls(Call::Claim), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn under_refuse_an_unknown_outcome_stays_unknown() {
     let app = App::with(|engine| engine.after_unknown(AfterUnknown::Refuse), |layer| layer, |_, _| future::pending());
@@ -118,18 +144,51 @@ async fn without_the_store_requests_are_refused_unless_failing_open_is_chosen() 
     assert_eq!(app.post("k", "{}").await.header("x-run"), Some("2"));
 }
 
+// Tests P26.
 #[tokio::test(start_paused = true)]
-async fn a_record_of_a_newer_format_is_no_store_failure_that_may_fail_open() {
+async fn a_claim_that_arrives_too_late_fails_open_while_a_handler_may_begin() {
+    // A handler may begin for 28.5 seconds, and a request that fails open waits for the store for three.
+    for (arrival, status, mark, runs) in
+        [(4_000, 201, Some("true"), 1), (28_400, 201, Some("true"), 1), (28_500, 503, None, 0)]
+    {
+        let app = App::with(|engine| engine, |layer| layer.fail_open(), numbered);
+        app.store.always(Call::Claim, Fault::Delay(Duration::from_secs(1)));
+        let freeze = async {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            app.clock.jump(Duration::from_millis(arrival - 1_000));
+        };
+        let (got, ()) = tokio::join!(app.post("k", "{}"), freeze);
+        assert_eq!((got.status, got.header("idempotency-unprotected"), app.runs()), (status, mark, runs), "{arrival}");
+    }
+}
+
+/// An application that has run one request, with the key of its record.
+async fn recorded(set_up: impl FnOnce(IdempotencyKeyLayer) -> IdempotencyKeyLayer) -> (App, KeyHash, Record) {
     let key = Arc::new(OnceLock::new());
     let noted = Arc::clone(&key);
     let handler = move |run, request: Request<Full<Bytes>>| {
         noted.set(request.extensions().get::<Claim>().unwrap().key()).unwrap();
         numbered(run, request)
     };
-    let app = App::with(|engine| engine, |layer| layer.fail_open(), handler);
+    let app = App::with(|engine| engine, set_up, handler);
     assert_eq!(app.post("k", "{}").await.status, 201);
     let key = *key.get().unwrap();
     let record = app.records.read(&[key], ResultData::Include).await.pop().unwrap().unwrap().unwrap();
+    (app, key, record)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recorded_failure_is_refused_and_does_not_run_again() {
+    let (app, key, record) = recorded(|layer| layer).await;
+    app.records.insert(key, Record { status: Status::Failed, ..record });
+    let got = app.post("k", "{}").await;
+    assert_eq!((got.status, got.code(), got.header("retry-after")), (500, "failed_before".to_owned(), None));
+    assert_eq!(app.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_of_a_newer_format_is_no_store_failure_that_may_fail_open() {
+    let (app, key, record) = recorded(|layer| layer.fail_open()).await;
     app.records.insert(key, Record { version: u32::MAX, ..record });
     for body in ["{}", "{\"other\":1}"] {
         let got = app.post("k", body).await;

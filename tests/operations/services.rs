@@ -145,6 +145,44 @@ async fn a_key_that_captures_something_equals_no_other() {
 }
 
 #[tokio::test]
+async fn keys_are_equal_only_if_all_their_parts_are() {
+    let are_equal = |one: Key, other: Key| {
+        let once = testing::engine();
+        let made = |key: Key| once.sqs(key, succeed);
+        let (first, second) = (made(one), made(other));
+        let checked = [first.clone().validate().err(), second.clone().validate().err()];
+        let kinds: Vec<_> = checked.into_iter().flatten().map(|error| error.kind()).collect();
+        assert!(matches!(kinds[..], [] | [ErrorKind::Config]), "{kinds:?}");
+        kinds.is_empty()
+    };
+    let id = || Key::pointer("/id");
+    let both = |one, other| Key::composite([one, other]);
+    let captures = || {
+        let suffix = "a".to_owned();
+        Key::from_fn(move |_| Ok(Some(suffix.clone())))
+    };
+    for key in [
+        || Key::pointer("/id"),
+        || Key::jmespath("id"),
+        || Key::pointer("/id").parse_json("/a"),
+        || Key::composite([Key::pointer("/id"), Key::message_id()]),
+    ] {
+        assert!(are_equal(key(), key()), "{:?}", key());
+    }
+    for (one, other) in [
+        (Key::jmespath("id"), Key::jmespath("name")),
+        (id().parse_json("/a"), id().parse_json("/b")),
+        (id().parse_json("/a"), Key::pointer("/name").parse_json("/a")),
+        (captures().parse_json("/a"), captures().parse_json("/a")),
+        (both(id(), Key::message_id()), both(id(), Key::header("id"))),
+        (both(id(), Key::message_id()), Key::composite([id()])),
+        (both(id(), captures()), both(id(), captures())),
+    ] {
+        assert!(!are_equal(one.clone(), other.clone()), "{one:?} and {other:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_service_may_follow_one_that_is_gone() {
     let once = testing::engine();
     let earlier = once.sqs(Key::pointer("/id"), succeed);

@@ -11,13 +11,14 @@ use lambda_once::{
     http::{Caller, IdempotencyKeyLayer},
     invocation::InvocationLayer,
     record::{KeyHash, Record, Status},
-    store::ResultData,
+    store::{ResultData, fault::FaultStore},
     testing,
 };
 use serde_json::{Value, json};
 use tower::{Layer, ServiceExt, service_fn};
+use tracing::Level;
 
-use crate::support::clock::TokioClock;
+use crate::support::{clock::TokioClock, collector::Collector};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -115,6 +116,51 @@ async fn settings_that_contradict_each_other_are_refused_before_any_claim() {
     }
     let key = world.once.key_hash("charge", "k").unwrap();
     assert_eq!(world.store.read(&[key], ResultData::Omit).await.remove(0).unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_malformed_key_of_an_order_is_refused_before_any_event() {
+    let world = World::new();
+    let (good, bad) = (|| Key::pointer("/id"), || Key::pointer("id"));
+    for (entity, sequence, refused) in
+        [(good(), good(), None), (good(), bad(), Some(ErrorKind::Config)), (bad(), good(), Some(ErrorKind::Config))]
+    {
+        let handler = |_: Value| async { Ok::<_, Failure>(()) };
+        let service = world.once.sqs(Key::message_id(), handler).ordered_by(entity.clone(), sequence.clone());
+        assert_eq!(service.validate().err().map(|error| error.kind()), refused);
+        let layer = IdempotencyKeyLayer::new(world.once.clone(), Caller::from_fn(|_| Some("alice".to_owned())));
+        let layer = layer.ordered_by(entity, sequence);
+        assert_eq!(layer.validate().err().map(|error| error.kind()), refused);
+    }
+}
+
+/// Runs again in a process that has the variables.
+#[tokio::test]
+async fn the_environment_names_the_scope_and_can_disable_all_engines() {
+    const NAME: &str = "AWS_LAMBDA_FUNCTION_NAME";
+    if std::env::var_os(NAME).is_none() {
+        let test = "settings::the_environment_names_the_scope_and_can_disable_all_engines";
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        let again = again.args(["--exact", test]).env(NAME, "payments").env("LAMBDA_ONCE_DISABLED", "1");
+        let output = again.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("1 passed"), "{text}");
+        return;
+    }
+    let store = FaultStore::new(MemoryStore::new(), 1);
+    let (collector, guard) = Collector::install();
+    let [once, _other] = [Idempotency::new(store.clone()), Idempotency::new(store.clone())];
+    drop(guard);
+    let warnings: Vec<_> = collector.lines().into_iter().filter(|line| line.level == Level::WARN).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].get("message").starts_with("LAMBDA_ONCE_DISABLED is set"), "{warnings:?}");
+    for _ in 0..2 {
+        let outcome = once.operation("charge", "k").run(|| async { Ok::<_, Failure>(7) }).await.unwrap();
+        assert!(matches!(outcome, Outcome::Executed(7)), "{outcome:?}");
+    }
+    assert!(store.calls().is_empty());
+    let named = Idempotency::builder(store).scope("payments").build().unwrap();
+    assert_eq!(once.key_hash("charge", "k").unwrap(), named.key_hash("charge", "k").unwrap());
 }
 
 #[tokio::test(start_paused = true)]

@@ -83,6 +83,43 @@ async fn a_missing_table_of_postgresql_is_created_by_a_migration() {
 }
 
 #[tokio::test]
+async fn a_missing_schema_and_a_missing_column_of_postgresql_are_named() {
+    let connection = support::postgres::connection().await;
+    let schema = unique_name("nowhere");
+    let config = support::postgres::config(connection.clone()).schema(&schema);
+    let error = config.build().unwrap().migrate().await.unwrap_err();
+    let expected = format!(
+        "migrate (table): PostgreSQL returned 3F000: schema \"{schema}\" does not exist; create the schema, or correct \
+         `Config::schema`"
+    );
+    assert_eq!(error.to_string(), expected);
+
+    let table = unique_name("older");
+    let store = support::postgres::config(connection.clone()).table(&table).build().unwrap();
+    store.migrate().await.unwrap();
+    let admin = support::postgres::client(&connection).await;
+    admin.batch_execute(&format!("ALTER TABLE \"{table}\" DROP COLUMN label")).await.unwrap();
+    let text = store.warm_up().await.unwrap_err().to_string();
+    assert!(text.starts_with("warm (table): PostgreSQL returned 42703: column"), "{text}");
+    assert!(text.ends_with("; compare the table with `PostgresStore::schema`"), "{text}");
+}
+
+/// The variables are empty in a process of its own.
+#[test]
+fn the_urls_of_the_environment_must_not_be_empty() {
+    const TEST: &str = "messages::the_urls_of_the_environment_must_not_be_empty";
+    if std::env::var("POSTGRES_URL").is_ok_and(|url| !url.is_empty()) {
+        assert!(postgres::Config::from_env().is_ok() && redis_store::Config::from_env().is_ok());
+        let variables = [("POSTGRES_URL", ""), ("REDIS_URL", "")];
+        return assert!(support::process::Process::start(TEST, &variables).succeeds());
+    }
+    let of_postgres = "configure (config): set the environment variable POSTGRES_URL to the URL of the database";
+    assert_eq!(postgres::Config::from_env().unwrap_err().to_string(), of_postgres);
+    let of_redis = "configure (config): set the environment variable REDIS_URL, such as redis://host:6379";
+    assert_eq!(redis_store::Config::from_env().unwrap_err().to_string(), of_redis);
+}
+
+#[tokio::test]
 async fn a_server_that_is_not_there_is_named_without_the_password() {
     let port = closed_port().await;
     let url = format!("postgresql://once:hunter2@127.0.0.1:{port}/orders");

@@ -245,6 +245,15 @@ mod tests {
     }
 
     #[test]
+    fn a_record_starts_with_the_one_before_it_unless_a_failure_blocks_it() {
+        let mut lanes = lanes(&["a", "a", "a", "b"], OnFailure::StopBatch);
+        let starts = |lanes: &Lanes| [0, 1, 2, 3].map(|index| lanes.may_start_with(index, |other| other == 0));
+        assert_eq!(starts(&lanes), [false, true, false, false]);
+        lanes.fail(3);
+        assert_eq!(starts(&lanes), [false; 4]);
+    }
+
+    #[test]
     fn a_failure_blocks_later_records_of_its_lane_or_of_the_batch() {
         for (on_failure, others_run) in [(OnFailure::StopGroup, true), (OnFailure::StopBatch, false)] {
             let mut lanes = lanes(&["a", "a", "b"], on_failure);

@@ -146,16 +146,17 @@ mod tests {
     fn every_type_of_value_is_plain_json() {
         let item: Item = serde_json::from_str(
             r#"{"z": {"N": "123456789012345678901234567890.5"}, "n": {"N": "-1.50E+2"}, "s": {"S": "a\"b"},
-                "bool": {"BOOL": true}, "null": {"NULL": true}, "b": {"B": "AAEqQQ=="}, "bs": {"BS": ["AAEqQQ=="]},
+                "bool": {"BOOL": true}, "no": {"BOOL": false}, "null": {"NULL": true}, "b": {"B": "AAEqQQ=="},
+                "bs": {"BS": ["AAEqQQ=="]},
                 "m": {"M": {"y": {"S": "1"}, "x": {"L": [{"N": "1"}, {"M": {}}]}}}, "ss": {"SS": ["a", "b"]},
-                "ns": {"NS": ["1", "+2"]}}"#,
+                "ns": {"NS": ["1", "+2", " 3", "null"]}}"#,
         )
         .unwrap();
         let images = Images::new(Item::default(), Some(item), None);
         let json = std::str::from_utf8(images.json()).unwrap();
         assert_eq!(
             json,
-            r#"{"Keys":{},"NewImage":{"b":"AAEqQQ==","bool":true,"bs":["AAEqQQ=="],"m":{"x":[1,{}],"y":"1"},"n":-1.50E+2,"ns":[1,"+2"],"null":null,"s":"a\"b","ss":["a","b"],"z":123456789012345678901234567890.5}}"#
+            r#"{"Keys":{},"NewImage":{"b":"AAEqQQ==","bool":true,"bs":["AAEqQQ=="],"m":{"x":[1,{}],"y":"1"},"n":-1.50E+2,"no":false,"ns":[1,"+2"," 3","null"],"null":null,"s":"a\"b","ss":["a","b"],"z":123456789012345678901234567890.5}}"#
         );
     }
 

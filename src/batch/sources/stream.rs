@@ -124,6 +124,13 @@ pub(super) fn unnamed(source: &str) -> Error {
 mod tests {
     use super::*;
 
+    #[test]
+    fn two_states_are_equal_if_their_json_is_the_same_text() {
+        let state = |json: &str| serde_json::from_str::<WindowState>(json).unwrap();
+        assert_eq!(state(r#"{"sum":1}"#), state(r#"{"sum":1}"#));
+        assert_ne!(state(r#"{"sum":1}"#), state(r#"{"sum":1.0}"#));
+    }
+
     // Tests B9.
     #[test]
     fn the_lowest_sequence_number_of_any_length_is_the_checkpoint() {

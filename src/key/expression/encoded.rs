@@ -147,6 +147,7 @@ mod tests {
         assert_eq!(gunzip(&two, 18).unwrap(), b"123456789123456789");
         assert_eq!(gunzip(&two, 17), Err(Problem::TooLarge));
         assert_eq!(gunzip(&[&two[..], &[0; 512]].concat(), 18).unwrap(), b"123456789123456789");
+        assert_eq!(gunzip(&[0; 512], 18), Err(Problem::Gzip));
         for garbage in [&b"\x00\x00more"[..], b"more", b"\x1f", b"\x1f\x8b"] {
             assert_eq!(gunzip(&[&DIGITS, garbage].concat(), 100), Err(Problem::Gzip), "{garbage:?}");
         }
@@ -173,6 +174,13 @@ mod tests {
         // Each member fits, but not all together.
         let members = member(&vec![b'0'; MAX_INFLATED_BYTES / 2 + 1]).repeat(2);
         assert_eq!(base64_gzip(&STANDARD_ENGINE.encode(members)), Err(Problem::TooLarge));
+        // Decompression ends at the limit, and does not reach an error far behind it. The second member has two stored
+        // blocks of 50 000 bytes, and a block of the invalid type 3 (RFC 1951, 3.2.3).
+        let stored = [&[0_u8, 0x50, 0xc3, 0xaf, 0x3c][..], &b"a".repeat(50_000)].concat();
+        let broken = [&DIGITS[..10], &stored, &stored, &[7]].concat();
+        let two = [member(&b"a".repeat(100_000)), broken].concat();
+        assert_eq!(gunzip(&two, 100_010), Err(Problem::TooLarge));
+        assert_eq!(gunzip(&two, 300_000), Err(Problem::Gzip));
     }
 
     const STANDARD_ENGINE: GeneralPurpose = base64::engine::general_purpose::STANDARD;

@@ -45,6 +45,8 @@ fn expressions_select_as_jmespath_specifies() {
         ("length(items)", "2"),
         ("nothing || user.name", "\"bob\""),
         ("not_null(nothing, user.id)", "7"),
+        ("to_number(user.id)", "7"),
+        ("to_string(user.name)", "\"bob\""),
         ("user.id == `7`", "true"),
         ("`{\"a\": [1.0, \"x\"]}`", r#"{"a":[1.0,"x"]}"#),
     ] {
@@ -147,6 +149,13 @@ fn a_computed_number_that_may_not_be_exact_is_an_error() {
     assert_eq!(select("&id", r#"{"id":1}"#), Err(ErrorKind::Payload));
     assert_eq!(select("sum([id, `1`])", r#"{"id":1}"#).as_deref(), Ok("2.0"));
     assert_eq!(select("length(id)", r#"{"id":"abc"}"#).as_deref(), Ok("3"));
+}
+
+#[test]
+fn a_number_beyond_every_float_is_compared_as_the_nearest_one() {
+    for (expression, id) in [("id > `1e300`", "1e400"), ("id < `-1e300`", "-1e400")] {
+        assert_eq!(select(expression, &format!(r#"{{"id":{id}}}"#)).as_deref(), Ok("true"), "{id}");
+    }
 }
 
 #[test]

@@ -63,7 +63,11 @@ async fn a_body_not_from_s3_or_eventbridge_fails_with_the_remedy() {
     let strangers = [
         "{}".to_owned(),
         r#"{"Records":{}}"#.to_owned(),
-        r#"{"Records":[{"eventSource":"aws:ses"}]}"#.to_owned(),
+        json!({ "Records": [{
+            "eventSource": "aws:ses", "eventName": "ObjectCreated:Put", "eventTime": "2026-11-21T10:00:00.111Z",
+            "s3": { "bucket": { "name": "photos" }, "object": { "key": "a" } },
+        }]})
+        .to_string(),
         r#"{"Records":[{"eventSource":"aws:s3","eventName":"ObjectCreated:Put"}]}"#.to_owned(),
         r#"{"Event":"s3:OtherEvent"}"#.to_owned(),
         "[]".to_owned(),

@@ -3,7 +3,7 @@
 use lambda_once::{
     Failure, Key, RecordContext,
     batch::{
-        dynamodb::{Change, DynamoDbStreamEvent},
+        dynamodb::{Change, ChangeKind, DynamoDbStreamEvent},
         stream::StreamOrder,
     },
 };
@@ -109,6 +109,12 @@ async fn only_dynamodbs_own_deletion_is_an_expiry() {
     });
     assert_eq!(world.answer(&service, &event(records)).await, ALL_DONE);
     assert_eq!(world.journal.keys(), ["true", "false", "false", "false"]);
+}
+
+#[test]
+fn a_change_that_a_test_creates_has_no_images_and_is_no_expiry() {
+    let change = Change::<Value>::new(ChangeKind::Remove, serde_dynamo::Item::default());
+    assert!(change.new.is_none() && change.old_image.is_none() && !change.is_expiry);
 }
 
 #[tokio::test(start_paused = true)]

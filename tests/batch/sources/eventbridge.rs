@@ -1,7 +1,7 @@
 //! EventBridge: success or an error as the response, and the detail unchanged.
 
 use lambda_once::{
-    ErrorKind, Failure, Key, PermanentFailures, RecordContext,
+    BoxError, ErrorKind, Failure, Key, PermanentFailures, RecordContext,
     batch::{
         BatchService, Handler,
         eventbridge::{EventBridge, EventBridgeEvent},
@@ -10,7 +10,10 @@ use lambda_once::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{Job, World, order, unreadable, work};
+use crate::{
+    sqs::dead_letters::Letters,
+    world::{Job, World, order, unreadable, work},
+};
 
 /// Returns an event as Lambda delivers it.
 fn event(id: &str, detail: &str) -> String {
@@ -69,6 +72,21 @@ async fn a_permanent_failure_fails_every_delivery_unless_it_is_acknowledged() {
         assert_eq!(world.answer(&acknowledging, &event).await, "null", "{detail}");
         assert!(world.journal.keys().len() <= 1);
     }
+}
+
+/// A record of a stream would be dead-lettered, because it blocks those behind it.
+#[tokio::test(start_paused = true)]
+async fn an_event_whose_decoder_panics_is_not_dead_lettered() {
+    let (world, letters) = (World::new(), Letters::new());
+    let service = world.once.batch(
+        EventBridge,
+        Key::message_id(),
+        |_, _| -> Result<Job, BoxError> { std::panic::resume_unwind(Box::new("the decoder is on fire")) },
+        world.handler(),
+    );
+    let service = service.dead_letters(letters.clone());
+    assert_eq!(world.fail(&service, &event("e-1", &order("1").to_string())).await.kind(), ErrorKind::Batch);
+    assert!(letters.ids().is_empty() && world.journal.keys().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

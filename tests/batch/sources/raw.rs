@@ -4,7 +4,7 @@ use std::{fmt::Debug, fs};
 
 use aws_lambda_events::sqs::SqsMessage;
 use lambda_once::{
-    Error, ErrorKind, Key, RecordContext,
+    Error, ErrorKind, Failure, Key, OutcomeKind, RecordContext, Verdict,
     batch::{
         BatchService, Handler, RawRecord, Source,
         dynamodb::Change,
@@ -17,7 +17,11 @@ use lambda_runtime::LambdaEvent;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
-use crate::testing::journal::Journal;
+use crate::{
+    sqs::dead_letters::Letters,
+    testing::journal::Journal,
+    world::{batch, fifo, message},
+};
 
 /// A value that both the context of a record and its JSON contain.
 type Names = (fn(&RecordContext) -> String, fn(&Value) -> String);
@@ -153,6 +157,46 @@ async fn partitions_and_queues_of_unequal_length_keep_their_records_apart() {
     for (_, context) in journal.runs() {
         let raw: Value = context.record().raw::<RawRecord>().unwrap().decode().unwrap();
         assert_eq!(raw["basicProperties"]["appId"], context.record().id());
+    }
+}
+
+async fn fail(_: Value) -> Result<(), Failure> {
+    Err(Failure::transient("not now"))
+}
+
+async fn refuse(_: Value) -> Result<(), Failure> {
+    Err(Failure::permanent("no"))
+}
+
+#[tokio::test]
+async fn with_raw_records_keep_their_order() {
+    let [failed, skipped] = [OutcomeKind::Failed(Verdict::Transient), OutcomeKind::Skipped].map(Ok::<_, ErrorKind>);
+    for (event, second) in [(fifo([("g", 1), ("g", 2)]), skipped), (batch([1, 2]), failed)] {
+        let service = testing::engine().sqs(Key::message_id(), fail).with_raw();
+        let event = LambdaEvent::new(event, testing::context(testing::TIME_LEFT));
+        assert_eq!(service.process(event).await.outcomes(), [failed, second]);
+    }
+    let record =
+        |number: &str| json!({ "kinesis": { "sequenceNumber": number, "partitionKey": number, "data": "MQ==" } });
+    let event = json!({ "Records": [record("1"), record("2")] }).to_string();
+    for (order, second) in [(StreamOrder::Shard, skipped), (StreamOrder::Key, failed)] {
+        let service = testing::engine().kinesis(Key::message_id(), fail).order(order).with_raw();
+        let event = LambdaEvent::new(parse(&service, &event).unwrap(), testing::context(testing::TIME_LEFT));
+        assert_eq!(service.process(event).await.outcomes(), [failed, second], "{order:?}");
+    }
+}
+
+#[tokio::test]
+async fn with_raw_a_dead_letter_has_the_body_of_its_record() {
+    let (of_sqs, of_sns) = (Letters::new(), Letters::new());
+    let service = testing::engine().sqs(Key::message_id(), refuse).with_raw().dead_letters(of_sqs.clone());
+    process(&service, &json!({ "Records": [message("m0", &7)] })).await.unwrap();
+    let service = testing::engine().sns(Key::message_id(), refuse).with_raw().dead_letters(of_sns.clone());
+    let event = json!({ "Records": [{ "Sns": { "MessageId": "m0", "Message": "7" } }] });
+    process(&service, &event).await.unwrap();
+    for letters in [of_sqs, of_sns] {
+        let sent = letters.sent();
+        assert_eq!(sent.iter().map(|letter| &*letter.body).collect::<Vec<_>>(), ["7"]);
     }
 }
 

@@ -69,6 +69,15 @@ async fn a_failed_message_fails_the_invocation_and_lambdas_retry_reruns_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failed_message_does_not_keep_another_of_its_event_from_running() {
+    let world = World::new();
+    let mut both = event("m-1", &work("1", "transient", 0));
+    both["Records"].as_array_mut().unwrap().push(event("m-2", &order("2"))["Records"][0].take());
+    assert_eq!(world.fail(&service(&world, Key::message_id()), &both).await.kind(), ErrorKind::Batch);
+    assert_eq!(world.journal.keys(), ["1", "2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_that_another_invocation_left_unknown_is_waited_for() {
     let world = World::new();
     let service = service(&world, Key::message_id());

@@ -1,6 +1,12 @@
 //! The origin of records in traces, from the files in `events/`.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use lambda_once::{
     Error, Failure, Idempotency, Key,
@@ -98,43 +104,57 @@ async fn a_schedule_is_a_timer() {
     assert_eq!(found, ["aws.eventbridge", "", "timer", "process", ""]);
 }
 
-/// The user's code for the origin runs only if traces are exported.
-#[tokio::test(start_paused = true)]
-async fn a_source_that_panics_while_it_names_its_origin_ends_nothing() {
-    #[derive(Clone)]
-    struct Panics;
+/// A source that panics when it is asked for the origin of a record, and counts that.
+#[derive(Clone, Debug, Default)]
+struct Panics(Arc<AtomicUsize>);
 
-    impl Source for Panics {
-        type Event = Vec<u32>;
-        type Record = u32;
-        type Rest = ();
-        type Body = String;
-        type Response = ();
-        const OPERATION: &'static str = "panics";
+impl Source for Panics {
+    type Event = Vec<u32>;
+    type Record = u32;
+    type Rest = ();
+    type Body = String;
+    type Response = ();
+    const OPERATION: &'static str = "panics";
 
-        fn split(&self, event: Vec<u32>) -> Result<(Vec<u32>, ()), Error> {
-            Ok((event, ()))
-        }
-
-        fn lane<'a>(&self, _: &'a u32) -> Option<Cow<'a, str>> {
-            None
-        }
-
-        fn open(&self, record: u32) -> (RecordInfo, String) {
-            (RecordInfo::new(record.to_string()), record.to_string())
-        }
-
-        fn messaging<'a>(&self, _: &'a RecordInfo) -> Messaging<'a> {
-            panic!("no name")
-        }
-
-        fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {
-            assert!(failed.is_empty());
-            Ok(())
-        }
+    fn split(&self, event: Vec<u32>) -> Result<(Vec<u32>, ()), Error> {
+        Ok((event, ()))
     }
 
+    fn lane<'a>(&self, _: &'a u32) -> Option<Cow<'a, str>> {
+        None
+    }
+
+    fn open(&self, record: u32) -> (RecordInfo, String) {
+        (RecordInfo::new(record.to_string()), record.to_string())
+    }
+
+    fn messaging<'a>(&self, _: &'a RecordInfo) -> Messaging<'a> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        panic!("no name")
+    }
+
+    fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {
+        assert!(failed.is_empty());
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_panics_while_it_names_its_origin_ends_nothing() {
     let decode = |_: &RecordInfo, text: &String| Ok(Value::String(text.clone()));
-    let found = origin_of_text("[1, 2]", |once| once.batch(Panics, Key::message_id(), decode, done)).await;
+    let source = Panics::default();
+    let found = origin_of_text("[1, 2]", |once| once.batch(source, Key::message_id(), decode, done)).await;
     assert_eq!(found, ["panics", "", "pubsub", "process", ""]);
+}
+
+/// The user's code for the origin runs only if traces are exported.
+#[tokio::test(start_paused = true)]
+async fn without_traces_a_source_is_not_asked_for_its_origin() {
+    let (world, source) = (World::new(), Panics::default());
+    let decode = |_: &RecordInfo, text: &String| Ok(Value::String(text.clone()));
+    let service = world.once.batch(source.clone(), Key::message_id(), decode, done);
+    let traces = Traces::exported(LevelFilter::INFO);
+    assert_eq!(world.answer(&service, &"[1, 2]").await, "null");
+    drop(traces);
+    assert_eq!(source.0.load(Ordering::Relaxed), 0);
 }

@@ -28,7 +28,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Letter {
     pub(crate) id: String,
-    body: String,
+    pub(crate) body: String,
     key: Option<KeyHash>,
     pub(crate) outcome: Result<OutcomeKind, ErrorKind>,
     pub(crate) reason: &'static str,

@@ -1,12 +1,15 @@
 //! Ordered operations. One record at a time works on an entity, and records older than the newest one are acknowledged
 //! without running.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{
+    Arc, Mutex, OnceLock,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use lambda_once::{
     BoxError, BoxFuture, Error, ErrorKind, Failure, Key, MissingKey, Outcome, OutcomeKind, PermanentFailures,
     RecordContext,
-    batch::{BatchService, DeadLetter, DeadLetters, Handler, sqs::Sqs},
+    batch::{BatchService, DeadLetter, DeadLetters, Handler, RecordInfo, sqs::Sqs},
     store::fault::{Call, Fault},
 };
 use lambda_runtime::LambdaEvent;
@@ -212,4 +215,42 @@ async fn a_record_is_claimed_when_it_is_about_to_start() {
     let bodies = (1..=3).map(|version| set("A", version, "succeed", 0));
     world.outcomes(bodies).await;
     assert_eq!(world.calls(Call::Claim), [1, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_skipped_before_its_turn_does_not_end_that_of_another() {
+    let world = World::new();
+    let bodies = [
+        ("g", set("A", 1, "succeed", 100)),
+        ("h", set("B", 1, "transient", 50)),
+        ("h", set("A", 2, "succeed", 0)),
+        ("i", set("A", 3, "succeed", 0)),
+    ];
+    let failed = invoke(&world.ordered(), fifo(bodies), world.left(seconds(60))).await.unwrap();
+    assert_eq!(failed, ["m1", "m2"]);
+    assert_eq!(world.calls(Call::Claim), [2, 1], "the last one is claimed when the first one has ended");
+}
+
+/// Records are decoded until the next claim call is full, of which each entity fills one place.
+#[tokio::test(start_paused = true)]
+async fn as_many_records_are_decoded_as_a_claim_call_has_room_for_entities() {
+    let of_many: Vec<_> = (0..30).map(|account| set(&format!("{account:02}-"), 1, "succeed", 0)).collect();
+    let of_two: Vec<_> = (1..=30).map(|version| ("A", version)).chain([("B", 1)]).collect();
+    let of_two: Vec<_> = of_two.into_iter().map(|(account, version)| set(account, version, "succeed", 0)).collect();
+    for (bodies, decoded, claimed) in [(of_many, 25, 25), (of_two, 31, 2)] {
+        let (world, count, at_first) = (World::new(), Arc::new(AtomicUsize::new(0)), Arc::new(OnceLock::new()));
+        let (counted, noted) = (Arc::clone(&count), Arc::clone(&at_first));
+        let decode = move |_: &RecordInfo, body: &String| {
+            count.fetch_add(1, Ordering::Relaxed);
+            serde_json::from_str::<Job>(body).map_err(BoxError::from)
+        };
+        let handler = move |_: Job| {
+            noted.get_or_init(|| counted.load(Ordering::Relaxed));
+            async { Ok::<_, Failure>(()) }
+        };
+        let service = world.once.batch(Sqs, Key::pointer("/order_id"), decode, handler);
+        let service = service.ordered_by(Key::pointer("/account"), Key::pointer("/version")).concurrency(1);
+        assert_eq!(world.deliver_to(&service, bodies).await, [""; 0]);
+        assert_eq!((at_first.get(), world.calls(Call::Claim)[0]), (Some(&decoded), claimed));
+    }
 }

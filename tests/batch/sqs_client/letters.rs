@@ -103,6 +103,7 @@ async fn the_senders_attributes_go_along_as_far_as_there_is_room() {
     for i in 0..10 {
         crowded["messageAttributes"][format!("sender.{i}")] = text("theirs");
     }
+    crowded["messageAttributes"]["binary"] = json!({ "dataType": "Binary", "binaryValue": "AAEC" });
     let names = attributes(&sent(crowded).await);
     assert_eq!(names.len(), 10, "{names:?}");
     assert_eq!(names.keys().filter(|name| name.starts_with("lambda-once.")).count(), 5, "ours are all there");

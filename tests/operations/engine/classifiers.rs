@@ -6,7 +6,10 @@ use lambda_once::{BoxError, Builder, Classify, Failure, OnPanic, Outcome, Verdic
 use thiserror::Error;
 use tokio::task::JoinError;
 
-use crate::engine::{CHARGE, KEY, World};
+use crate::{
+    engine::{CHARGE, KEY, World},
+    support::collector::Collector,
+};
 
 #[derive(Clone, Debug, Error)]
 enum PaymentError {
@@ -157,7 +160,11 @@ async fn a_classifier_without_a_verdict_defers_to_the_next() {
 async fn a_panicking_classifier_yields_unknown() {
     let panics =
         |builder: Builder| builder.classify(|error: &PaymentError| -> Verdict { panic!("not known: {error}") });
+    let (collector, guard) = Collector::install();
     assert_eq!(verdict(panics, PaymentError::Declined).await, Verdict::Unknown);
+    drop(guard);
+    let lines = collector.lines();
+    assert!(lines.iter().any(|line| line.get("classifier").ends_with("::PaymentError")), "{lines:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use lambda_once::{
     store::fault::{Call, Fault},
 };
 
-use super::{CHARGE, KEY, World, assert_outcome};
+use super::{CHARGE, KEY, World, assert_outcome, results::RejectingStore};
 
 #[tokio::test(start_paused = true)]
 async fn engines_of_different_names_share_a_store_without_meeting() {
@@ -90,6 +90,14 @@ async fn a_disabled_engine_runs_each_time_and_never_calls_the_store() {
         Ok(Outcome::Executed(3))
     );
     assert_eq!(world.calls(), []);
+}
+
+#[tokio::test]
+async fn a_disabled_engine_opens_no_connections() {
+    for is_disabled in [true, false] {
+        let builder = Idempotency::builder(RejectingStore::new(ErrorKind::Table)).disabled(is_disabled);
+        assert_eq!(builder.build().unwrap().warm_up().await.is_ok(), is_disabled);
+    }
 }
 
 #[tokio::test(start_paused = true)]

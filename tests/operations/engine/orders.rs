@@ -243,6 +243,9 @@ async fn that_work_is_superseded_is_not_known_until_it_is_recorded() {
     let stale = Err(Failure::superseded("the row has version 9"));
     let outcome = world.run_at("event 5", 5, stale).await;
     assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown);
+    // Without an order nothing waits for it.
+    let stale = Err(Failure::superseded("the row has version 9"));
+    assert_eq!(newest(world.run_to(stale).await), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,17 @@
 //! The results of repeated operations.
 
-use std::{collections::HashMap, fmt::Debug};
+use std::{
+    collections::HashMap,
+    fmt::Debug,
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
 
 use lambda_once::{
-    BoxFuture, Error, ErrorKind, Failure, Idempotency, MemoryStore, Outcome, Results, Store,
+    BoxFuture, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Outcome, Results, Store,
     record::{KeyHash, Record},
     store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, StoreId},
 };
@@ -42,6 +50,55 @@ impl Store for SmallStore {
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.0.warm_up()
+    }
+}
+
+/// A store that rejects settles and `warm_up` with a permanent error of this kind.
+#[derive(Clone, Debug)]
+pub(super) struct RejectingStore {
+    records: MemoryStore,
+    kind: ErrorKind,
+    settles: Arc<AtomicU32>,
+}
+
+impl RejectingStore {
+    pub(super) fn new(kind: ErrorKind) -> Self {
+        Self { records: MemoryStore::new(), kind, settles: Arc::default() }
+    }
+
+    fn error(&self) -> Error {
+        Error::new(self.kind, ErrorStatus::Permanent, "test", "rejected")
+    }
+}
+
+impl Store for RejectingStore {
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        self.records.claim(requests)
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        // It gives in, because it could otherwise be asked forever.
+        if self.settles.fetch_add(1, Ordering::SeqCst) >= 3 {
+            return self.records.settle(requests);
+        }
+        let answers: Answers<Settled> = requests.iter().map(|_| Err(self.error())).collect();
+        Box::pin(ready(answers))
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        self.records.read(keys, data)
+    }
+
+    fn id(&self) -> StoreId {
+        self.records.id()
+    }
+
+    fn limits(&self) -> Limits {
+        self.records.limits()
+    }
+
+    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(ready(Err::<(), _>(self.error())))
     }
 }
 
@@ -156,6 +213,22 @@ async fn a_failure_whose_message_is_too_large_is_remembered_without_it() {
     let fails = || async { Err::<(), _>(Failure::permanent(random_text(5_000_000))) };
     assert_outcome!(once.operation(CHARGE, KEY).run(fails).await, Ok(Outcome::Failed(_)));
     assert_outcome!(once.operation(CHARGE, KEY).run(fails).await, Ok(Outcome::ReplayedFailure(f)) if f.message.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_completion_is_sent_once_more_without_its_result() {
+    for (kind, results, settles) in [
+        (ErrorKind::Request, Results::Store, 2),
+        (ErrorKind::Request, Results::Discard, 1),
+        // Not because of the result.
+        (ErrorKind::Config, Results::Store, 1),
+    ] {
+        let store = RejectingStore::new(kind);
+        let once = Idempotency::builder(store.clone()).results(results).disabled(false).build().unwrap();
+        let run = once.operation(CHARGE, KEY).run(|| async { Ok::<_, Failure>(7) });
+        assert_outcome!(run.await, Ok(Outcome::Unrecorded(7)));
+        assert_eq!(store.settles.load(Ordering::SeqCst), settles, "{kind:?}, {results:?}");
+    }
 }
 
 // Tests S7.

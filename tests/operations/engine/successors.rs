@@ -88,6 +88,16 @@ async fn the_result_of_another_payload_is_not_replayed_to_a_late_holder() {
     };
     assert_outcome!(world.run_late(another, Ok(99)).await, Ok(Outcome::LeaseLost));
     assert_outcome!(world.run_on("second").await, Ok(Outcome::Replayed(1)));
+
+    let world = World::new();
+    let another = async {
+        world.records.remove(&world.once.key_hash(CHARGE, KEY).unwrap());
+        let fails = || async { Err::<u32, _>(Failure::permanent("no such card")) };
+        let failed = world.once.operation(CHARGE, KEY).payload("second").run(fails).await;
+        assert_outcome!(failed, Ok(Outcome::Failed(_)));
+    };
+    assert_outcome!(world.run_late(another, Ok(99)).await, Ok(Outcome::LeaseLost));
+    assert_outcome!(world.run_on("second").await, Ok(Outcome::ReplayedFailure(_)));
 }
 
 /// A later version may write such fingerprints, with other bytes after those that decide.

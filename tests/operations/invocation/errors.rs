@@ -146,6 +146,20 @@ async fn the_handlers_error_is_handed_on_unchanged() {
     assert_eq!(Verdict::of(&*error), Verdict::Permanent, "with its mark");
 }
 
+#[test]
+fn the_verdict_of_an_error_is_by_default_its_mark() {
+    let marked = BoxError::from(broken().permanent().unwrap_err());
+    assert_eq!(HandlerError::verdict(&marked), Some(Verdict::Permanent));
+    assert_eq!(HandlerError::verdict(&BoxError::from("busy")), None);
+}
+
+#[tokio::test]
+async fn the_source_of_an_invocations_error_is_that_of_the_handlers_error() {
+    let function = Function::<u32, _>::of(|_, _| async { Err(Plain(Cause(Verdict::Transient))) });
+    let error = function.invoke(order()).await.unwrap_err();
+    assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "the bank's answer was Transient");
+}
+
 #[tokio::test]
 async fn a_handlers_error_type_is_the_one_that_lambda_reports_without_the_layer() {
     let function = Function::<u32, _>::of(|_, _| async { Err(Charge(Verdict::Transient)) });

@@ -1,12 +1,18 @@
 //! Metrics in CloudWatch's embedded metric format, validated against the schema that AWS publishes.
 //! <https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>
 
+use std::{
+    io,
+    task::{Context, Poll},
+};
+
 use lambda_once::{
     store::fault::{Call, Fault},
     telemetry::Emf,
 };
 
 use super::*;
+use crate::support::process::Process;
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
@@ -182,8 +188,74 @@ async fn an_operation_within_a_handler_is_written_with_it_under_its_own_name() {
     });
     let batch = testing::sqs::batch([testing::record(&json!({ "id": "secret-7" }))]);
     testing::deliver(&service, &batch).await;
-    let lines = lines(&written);
-    let names: Vec<_> = lines.iter().map(|line| line["Operation"].as_str().unwrap()).collect();
+    let told = lines(&written);
+    let names: Vec<_> = told.iter().map(|line| line["Operation"].as_str().unwrap()).collect();
     assert_eq!(names, ["charge", "sqs"]);
-    assert!(lines.iter().all(|line| line["StoreCalls"] == 2 && !line.to_string().contains("secret")));
+    assert!(told.iter().all(|line| line["StoreCalls"] == 2 && !line.to_string().contains("secret")));
+
+    let batch = testing::sqs::batch([1, 2].map(|id| testing::record(&json!({ "id": id }))));
+    testing::deliver(&service, &batch).await;
+    let told = lines(&written);
+    let counts: Vec<_> = told.iter().map(|line| (line["Operation"].as_str(), line["Operations"].as_u64())).collect();
+    assert_eq!(counts, [(Some("charge"), Some(2)), (Some("sqs"), Some(2))], "one line for both");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_without_records_writes_nothing() {
+    let (written, once) = world();
+    let service = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Succeed));
+    testing::deliver(&service, &testing::sqs::batch([])).await;
+    assert_eq!(lines(&written), [] as [Value; 0]);
+}
+
+/// A service that fails while a request waits for it.
+#[derive(Clone, Default)]
+struct Failing {
+    polls: u32,
+}
+
+impl tower::Service<http::Request<Full<Bytes>>> for Failing {
+    type Response = http::Response<Full<Bytes>>;
+    type Error = io::Error;
+    type Future = std::future::Ready<Result<Self::Response, io::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.polls += 1;
+        if self.polls > 2 {
+            return Poll::Ready(Err(io::Error::other("closed")));
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn call(&mut self, _: http::Request<Full<Bytes>>) -> Self::Future {
+        unreachable!("it is never ready")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn store_calls_of_a_request_without_an_outcome_are_counted() {
+    let (written, once) = world();
+    let layer = IdempotencyKeyLayer::new(once, Caller::from_fn(|_| Some("alice".to_owned())));
+    let request = http::Request::post("/").header("idempotency-key", "k").body(Full::<Bytes>::from("{}")).unwrap();
+    // Its record is read while it waits for the service.
+    assert!(layer.layer(Failing::default()).oneshot(request).await.is_err());
+    let told = lines(&written);
+    let [line] = &told[..] else { panic!("one line, not {told:?}") };
+    assert_eq!((&line["Operation"], &line["Operations"], &line["StoreCalls"]), (&json!("http"), &json!(0), &json!(1)));
+}
+
+/// The test starts itself as a process with the variable of the function's name, which writes its metrics' settings.
+#[tokio::test]
+async fn the_function_has_the_name_in_lambdas_variable_or_is_local() {
+    const TEST: &str = "observers::emf::the_function_has_the_name_in_lambdas_variable_or_is_local";
+    if std::env::var_os("SHOWS_EMF").is_some() {
+        eprintln!("{:?}", Emf::new("Payments"));
+        return;
+    }
+    for (name, function) in [("charges", "charges"), ("", "local")] {
+        let mut process = Process::start(TEST, &[("SHOWS_EMF", "1"), ("AWS_LAMBDA_FUNCTION_NAME", name)]);
+        let line = process.line().await.unwrap();
+        assert_eq!(line, format!("Emf {{ namespace: \"Payments\", function: \"{function}\", .. }}"));
+    }
 }

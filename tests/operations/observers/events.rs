@@ -38,15 +38,19 @@ async fn an_operation_within_a_handler_is_counted_by_itself_and_as_nested() {
 #[tokio::test(start_paused = true)]
 async fn an_engine_with_other_observers_is_not_nested_in_anothers_handler() {
     let (outer_recorder, inner_recorder) = (Recorder::default(), Recorder::default());
-    let outer = engine(store(), |builder| builder.observer(outer_recorder.clone()));
-    let inner = engine(store(), |builder| builder.observer(inner_recorder.clone()));
-    let service = outer.sqs(Key::pointer("/id"), move |_: Value| {
-        let inner = inner.clone();
-        async move { inner.operation("charge", "k").run(|| act(Act::Succeed)).await.map(|_| ()) }
-    });
-    testing::deliver(&service, &testing::sqs::batch([testing::record(&json!({ "id": "k" }))])).await;
-    assert_eq!(inner_recorder.ends(), [(EntryPoint::Operation, 1, 2, false)]);
-    assert_eq!(outer_recorder.ends(), [(EntryPoint::Batch, 1, 2, false)]);
+    let plain = [&outer_recorder, &inner_recorder]
+        .map(|recorder| engine(store(), |builder| builder.observer(recorder.clone())));
+    let in_arcs = [&outer_recorder, &inner_recorder]
+        .map(|recorder| engine(store(), |builder| builder.observer(Arc::new(recorder.clone()))));
+    for [outer, inner] in [plain, in_arcs] {
+        let service = outer.sqs(Key::pointer("/id"), move |_: Value| {
+            let inner = inner.clone();
+            async move { inner.operation("charge", "k").run(|| act(Act::Succeed)).await.map(|_| ()) }
+        });
+        testing::deliver(&service, &testing::sqs::batch([testing::record(&json!({ "id": "k" }))])).await;
+        assert_eq!(inner_recorder.ends(), [(EntryPoint::Operation, 1, 2, false)]);
+        assert_eq!(outer_recorder.ends(), [(EntryPoint::Batch, 1, 2, false)]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,6 +62,8 @@ async fn engines_that_share_their_observer_are_nested() {
         async move { inner.operation("charge", "k").run(|| act(Act::Succeed)).await.map(|_| ()) }
     });
     testing::deliver(&service, &testing::sqs::batch([testing::record(&json!({ "id": "k" }))])).await;
+    let told: Vec<_> = recorder.told().into_iter().map(|told| told.operation).collect();
+    assert_eq!(told, ["charge", "sqs"]);
     assert_eq!(recorder.ends(), [(EntryPoint::Operation, 1, 2, true), (EntryPoint::Batch, 1, 2, false)]);
 }
 
@@ -108,8 +114,9 @@ async fn all_observers_are_notified_even_if_one_panics() {
 
 #[tokio::test(start_paused = true)]
 async fn renewals_of_a_lease_count_as_calls_and_not_as_the_recording() {
-    let recorder = Recorder::default();
-    let once = engine(store(), |builder| builder.observer(recorder.clone()).lease(Duration::from_secs(3)));
+    let (recorder, store) = (Recorder::default(), store());
+    store.always(Call::Settle, Fault::Delay(Duration::from_millis(100)));
+    let once = engine(store, |builder| builder.observer(recorder.clone()).lease(Duration::from_secs(3)));
     let work = || async {
         tokio::time::sleep(Duration::from_millis(2_500)).await;
         Ok::<_, Failure>(())
@@ -119,4 +126,22 @@ async fn renewals_of_a_lease_count_as_calls_and_not_as_the_recording() {
     assert_eq!(told.store_calls, 4, "a claim, two renewals and the completion");
     let left = told.lease_remaining.unwrap();
     assert!(left > Duration::from_secs(1), "of the renewed lease: {left:?}");
+    let settle_time = told.settle_time.unwrap();
+    assert!(settle_time < Duration::from_millis(200), "of the completion alone: {settle_time:?}");
+}
+
+#[cfg(feature = "powertools")]
+#[tokio::test]
+async fn a_store_for_powertools_is_recognized_by_an_engine_with_observers() {
+    use lambda_once::store::dynamodb::{Config, Powertools};
+
+    // No call is made.
+    let client = crate::support::client("http://localhost:1").await;
+    let store = Config::new("orders").powertools(Powertools::python("orders.app.handler")).build(client).unwrap();
+    let builder = Idempotency::builder(store).scope("tests").disabled(false);
+    let once = builder.observer(Recorder::default()).build().unwrap();
+    // Its records keep no order, which an invocation does not need, and no responses of HTTP.
+    assert!(InvocationLayer::<Value>::new(once.clone(), Key::pointer("/id")).validate().is_ok());
+    let error = IdempotencyKeyLayer::new(once, Caller::shared()).validate().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
 }

@@ -7,7 +7,7 @@ use lambda_once::{
     DynamoDbStore, Error, ErrorKind, Store,
     clock::ManualClock,
     order::Sequence,
-    record::{Fingerprint, KeyHash, Record, Status},
+    record::{Fingerprint, KeyHash, Record, Status, StoredResult},
     store::{
         ClaimRequest, Claimed, FinalStatus, ResultData, Settled, Settlement, Takeover,
         amend::{Amend, AmendRequest, Amended, Amendment},
@@ -37,14 +37,14 @@ fn not_lapsed() -> AttributeValue {
 
 impl World {
     /// Returns the only item of the table.
-    async fn only_item(&self) -> Option<Item> {
+    pub(super) async fn only_item(&self) -> Option<Item> {
         let items =
             self.direct.scan().table_name(&self.table).consistent_read(true).send().await.unwrap().items.unwrap();
         assert!(items.len() < 2, "{items:?}");
         items.into_iter().next()
     }
 
-    async fn put_item(&self, item: Item) {
+    pub(super) async fn put_item(&self, item: Item) {
         self.direct.put_item().table_name(&self.table).set_item(Some(item)).send().await.unwrap();
     }
 
@@ -424,16 +424,22 @@ async fn an_operator_changes_only_the_record_that_was_read() {
 #[tokio::test]
 async fn a_settle_of_an_operator_is_recorded_as_of_now() {
     let world = World::new().await;
-    for outcome in [FinalStatus::Completed, FinalStatus::Failed] {
+    for (outcome, result, name, value) in [
+        (FinalStatus::Completed, json("7"), "data", text("7")),
+        (FinalStatus::Failed, json("7"), "data", text("7")),
+        (FinalStatus::Completed, StoredResult::DROPPED, "result_dropped", AttributeValue::Bool(true)),
+        (FinalStatus::Completed, StoredResult::SUPERSEDED, "superseded", AttributeValue::Bool(true)),
+    ] {
         let (store, key) = amendable(&world).await;
-        let request = AmendRequest::new(key, &read(&store, key).await, settle(outcome));
+        let settle = Amendment::Settle { outcome, result, retention: RETENTION };
+        let request = AmendRequest::new(key, &read(&store, key).await, settle);
         world.change(&[("expiration", Some(seconds(1)))]).await;
         assert_eq!(amend(&store, &request).await.unwrap(), Amended::Changed);
         let item = world.only_item().await.unwrap();
         assert_eq!(item["status"], text(Status::from(outcome).as_str()));
         let times = (&item["expiration"], &item["settled_at"]);
         assert_eq!(times, (&seconds(RETENTION.as_secs()), &number(FUTURE.as_millis())));
-        assert_eq!((item.get("owner"), &item["data"]), (None, &text("7")));
+        assert_eq!((item.get("owner"), &item[name]), (None, &value));
     }
 }
 

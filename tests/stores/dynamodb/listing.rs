@@ -3,21 +3,23 @@
 use lambda_once::{
     DynamoDbStore, ErrorKind, Store,
     clock::ManualClock,
+    record::KeyHash,
     store::{
         FinalStatus, Settled, Settlement,
         amend::{Amend, AmendRequest, Amended, Amendment},
         dynamodb::{Calls, Config, Powertools},
-        listing::{List, ListRequest, ListedState},
+        listing::{Cursor, List, ListRequest, ListedState},
     },
 };
 
-use super::in_both_shapes;
+use super::{World, in_both_shapes, text};
 use crate::support::{
     self,
     requests::{
         HAND_BACK, LAPSE, RELEASE, RETENTION, claim, claims, complete, entity, granted, is_granted, json, ordered,
         read_one, rival, settle_of, settle_one,
     },
+    wire::{Protocol, Proxy, host_and_port},
 };
 
 /// Returns two stores on one table with the index, of which only the first uses it.
@@ -82,6 +84,56 @@ async fn an_entry_that_is_left_behind_is_not_listed(calls: Calls) {
     }
     assert_eq!(listed(&store, ListedState::InProgress).await, (3, 1));
     assert_eq!(listed(&store, ListedState::Failed).await, (3, 0));
+}
+
+#[tokio::test]
+async fn a_list_by_the_index_leaves_out_unreadable_records_and_no_failed_read() {
+    let (url, table) = (support::dynamodb_endpoint(), support::unique_name("listed"));
+    let proxy = Proxy::start(Protocol::DynamoDb, host_and_port(&url)).await;
+    let direct = support::client(&url).await;
+    let config = Config::new(&table).calls(Calls::Single).listing_index(true);
+    config.clone().build(direct.clone()).unwrap().create_table().await.unwrap();
+    let client = support::client(&proxy.in_place_of(&url)).await;
+    let store = config.build(client).unwrap().with_clock(support::future_clock());
+    let claims = claims(2);
+    assert!(store.claim(&claims).await.iter().all(is_granted));
+    let update = direct.update_item().table_name(&table).key("id", text(&format!("once#{}", claims[0].key)));
+    let update = update.update_expression("SET #status = :status").expression_attribute_names("#status", "status");
+    update.expression_attribute_values(":status", text("WAITING")).send().await.unwrap();
+    assert_eq!(listed(&store, ListedState::InProgress).await, (2, 1));
+    proxy.on_command("GetItem").access_denied();
+    let error = store.list(&ListRequest::new(ListedState::InProgress)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AccessDenied, "{error}");
+}
+
+#[tokio::test]
+async fn a_list_without_the_index_is_consistent() {
+    let world = World::new().await;
+    let store = world.store(Calls::Single, &support::future_clock()).await;
+    store.list(&ListRequest::new(ListedState::InProgress)).await.unwrap();
+    assert_eq!(world.requests(), ["Scan"]);
+    assert_eq!(world.proxy.requests()[0].body()["ConsistentRead"], true);
+}
+
+#[tokio::test]
+async fn a_cursor_of_another_store_is_refused() {
+    let clock = support::future_clock();
+    let [with_index, without_index] = stores(Calls::Single, &clock).await;
+    let id = format!("once#{}", KeyHash::from_bytes([7; 32]));
+    for (store, cursor) in [
+        (&without_index, format!(r#"["{id}","{id}"]"#)),
+        (&without_index, "[]".to_owned()),
+        (&without_index, "{".to_owned()),
+        (&with_index, format!(r#"["16","once#orders#0","1","{id}"]"#)),
+        (&with_index, r#"["16"]"#.to_owned()),
+        (&with_index, r#"["0","once#orders#0","1"]"#.to_owned()),
+        (&with_index, r#"["0","once#orders#0","soon"]"#.to_owned()),
+    ] {
+        let request = ListRequest { after: Some(Cursor::new(&*cursor)), ..ListRequest::new(ListedState::InProgress) };
+        let error = store.list(&request).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Request, "{cursor}: {error}");
+        assert!(error.to_string().contains("begin with the first page"), "{cursor}: {error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

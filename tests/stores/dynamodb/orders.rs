@@ -5,8 +5,13 @@ use std::time::{Duration, Instant};
 use lambda_once::{
     Error, ErrorKind, Failure, Outcome,
     clock::{ManualClock, Timestamp},
+    order::Entity,
     record::{KeyHash, Status},
-    store::{ClaimRequest, Claimed, Refusal, Settled, Takeover, dynamodb::Config},
+    store::{
+        ClaimRequest, Claimed, Refusal, Settled, Takeover,
+        amend::{Amend, Amended, Resolution, ResolveRequest},
+        dynamodb::{Calls, Config},
+    },
 };
 
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -15,7 +20,7 @@ use tokio::join;
 use super::{CHARGE, Item, LEASE, MARGIN, World, assert_outcome, item, number, support, text};
 use crate::support::{
     FUTURE,
-    requests::{LAPSE, RENEW, claim_one, entity, granted, ordered, settle_one},
+    requests::{LAPSE, RENEW, RETENTION, claim_one, entity, granted, ordered, settle_one},
 };
 
 const ENTITY: &str = "account 3";
@@ -48,7 +53,7 @@ impl World {
         self.proxy.requests().iter().filter(|request| request.command == "TransactWriteItems").count()
     }
 
-    async fn get(&self, id: String) -> Option<Item> {
+    pub(super) async fn get(&self, id: String) -> Option<Item> {
         let get = self.direct.get_item().table_name(&self.table).key("id", text(&id)).consistent_read(true);
         get.send().await.unwrap().item
     }
@@ -306,4 +311,23 @@ async fn a_mark_of_an_unknown_version_is_left_to_newer_deployments() {
     let error = world.set(3).await.unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Format, true), "{error}");
     assert_eq!((world.runs(), world.mark().await), (2, before));
+}
+
+#[tokio::test]
+async fn a_resolution_that_is_not_permitted_is_an_error_and_changes_nothing() {
+    let world = World::new().await;
+    let clock = ManualClock::at(FUTURE);
+    let store = world.store(Calls::Single, &clock).await;
+    let lost = ordered(&entity(), 5);
+    granted(&store, &lost).await;
+    clock.advance(LAPSE);
+    let of_mark = Entity::of(&lost.key);
+    let mark = async || store.marks(&[of_mark]).await.remove(0).unwrap().expect("a mark");
+    let resolution = Resolution::NoEffect { sequences: vec![5_u64.into()] };
+    let (skew_margin, retention) = (MARGIN, RETENTION);
+    let request = ResolveRequest { entity: of_mark, read: mark().await, skew_margin, retention, resolution };
+    world.proxy.on_command("UpdateItem").access_denied();
+    assert_eq!(store.resolve(&request).await.unwrap_err().kind(), ErrorKind::AccessDenied);
+    assert_eq!(mark().await, request.read);
+    assert_eq!(store.resolve(&request).await.unwrap(), Amended::Changed);
 }

@@ -11,7 +11,11 @@ use lambda_once::{
     store::dynamodb::{Calls, Config},
 };
 
-use crate::support::{client, dynamodb_endpoint, unique_name};
+use crate::support::{client, dynamodb_endpoint, process::Process, unique_name};
+
+const TABLE: &str = "IDEMPOTENCY_TABLE";
+/// The only test that its own process runs.
+const TEST: &str = "dynamodb::set_up::a_variable_without_the_name_of_the_table_is_reported";
 
 /// Creates a table with this primary key.
 async fn table(client: &Client, key: &[(&str, KeyType, ScalarAttributeType)]) -> String {
@@ -85,4 +89,17 @@ async fn missing_credentials_are_reported_as_a_permanent_error() {
         assert_eq!((error.kind(), error.status()), (ErrorKind::AccessDenied, ErrorStatus::Permanent), "{error}");
         assert!(error.to_string().contains("no AWS credentials were found"), "{error}");
     }
+}
+
+/// A process does not change its own environment, so the test starts another.
+#[tokio::test]
+async fn a_variable_without_the_name_of_the_table_is_reported() {
+    if std::env::var(TABLE).is_ok_and(|table| table.is_empty()) {
+        eprintln!("{}", Config::from_env().unwrap_err());
+        return;
+    }
+    let mut process = Process::start(TEST, &[(TABLE, "")]);
+    let line = process.line().await.unwrap_or_default();
+    assert!(line.contains("set the environment variable IDEMPOTENCY_TABLE"), "{line}");
+    assert!(process.succeeds());
 }

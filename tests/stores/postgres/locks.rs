@@ -10,6 +10,7 @@ use lambda_once::{
 };
 
 use super::{sessions::*, *};
+use crate::support::wire;
 
 /// Returns a store on a role with this `lock_timeout`.
 async fn store() -> PostgresStore {
@@ -166,6 +167,34 @@ async fn only_settles_of_locked_records_fail_in_a_batch_and_they_are_repeatable(
     }
     assert_eq!(read_one(&store, &claims[7]).await.unwrap().result, json("1"));
     assert_eq!(read_one(&store, &claims[13]).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_has_waited_alone_for_its_lock_is_not_repeated() {
+    support::postgres::connection().await;
+    let url = support::postgres::url();
+    let proxy = wire::Proxy::start(wire::Protocol::Postgres, wire::host_and_port(&url)).await;
+    let config = support::postgres::config(proxy.in_place_of(&url).parse().unwrap());
+    let store = config.lock_timeout(Duration::from_millis(200)).build().unwrap();
+    let sent = |part: &str| proxy.requests().iter().filter(|request| request.command.contains(part)).count();
+    let [held, inserted] = [claim(), claim()];
+    granted(&store, &held).await;
+    let transaction = Transaction::holding(&[&held]).await;
+    let scope = format!("{store:?}").split('"').nth(1).unwrap().to_owned();
+    let values = format!("('{scope}', {}, 1, 1, 9999999999, 1)", literal(&inserted));
+    let columns = "scope, key_hash, status, attempt, expiration, v";
+    transaction.execute(&format!("INSERT INTO once_records ({columns}) VALUES {values}")).await;
+
+    proxy.reset();
+    let answers = store.claim(&[rival(&held), inserted]).await;
+    for answer in answers {
+        assert!(matches!(answer, Ok(Claimed::Refused(Refusal::InProgress { .. }))), "{answer:?}");
+    }
+    assert_eq!(sent("INSERT INTO \"once_records\""), 2, "together, and the one that is being inserted alone");
+    proxy.reset();
+    assert_eq!(of(&settle_one(&store, &held, complete("1")).await.unwrap_err()), TIMEOUT);
+    assert_eq!((sent("UPDATE \"once_records\""), sent("SKIP LOCKED")), (1, 0));
+    transaction.roll_back().await;
 }
 
 /// A change of several records.

@@ -4,11 +4,12 @@ use futures_util::future::join_all;
 use lambda_once::{
     clock::Timestamp,
     order::{Entity, Mark, Sequence},
-    record::KeyHash,
+    record::{KeyHash, Status},
     store::{
-        Refusal,
-        amend::{Amend, Amended, Resolution, ResolveRequest},
+        FinalStatus, Refusal,
+        amend::{Amend, AmendRequest, Amended, Amendment, Resolution, ResolveRequest},
         postgres::PostgresStore,
+        transaction::Transactional,
     },
 };
 use tokio::task::JoinHandle;
@@ -280,4 +281,77 @@ async fn a_resolution_waits_for_a_write_to_its_mark() {
     transaction.commit().await;
     let current = Box::new(Mark { newest: Some(newest), ..request.read });
     assert_eq!(resolved.await.unwrap().unwrap(), Amended::Unchanged { current });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_and_transactions_learn_that_the_entity_is_locked() {
+    let role = support::postgres::role(&["lock_timeout = '200ms'"]).await;
+    let clock = support::future_clock();
+    let store = support::postgres::config(role).build().unwrap().with_clock(clock.clone());
+    let entity = entity();
+    let lost = ordered(&entity, 5);
+    granted(&store, &lost).await;
+    clock.advance(LAPSE);
+    let record = read_one(&store, &lost).await.unwrap();
+    let settle = Amendment::Settle { outcome: FinalStatus::Completed, result: json("1"), retention: RETENTION };
+    let amendments = [AmendRequest::new(lost.key, &record, settle)];
+    let of_mark = Entity::of(&lost.key);
+    let resolution = ResolveRequest {
+        entity: of_mark,
+        read: store.marks(&[of_mark]).await.remove(0).unwrap().expect("a mark"),
+        skew_margin: MARGIN,
+        retention: RETENTION,
+        resolution: Resolution::NoEffect { sequences: vec![5_u64.into()] },
+    };
+    let next = ordered(&entity, 6);
+
+    let transaction = holding(&entity).await;
+    let amended = store.amend(&amendments).await.remove(0).unwrap_err();
+    for error in [amended, store.resolve(&resolution).await.unwrap_err()] {
+        assert_eq!(of(&error), TIMEOUT);
+        let cause = "another transaction holds the record for longer than `lock_timeout`";
+        assert!(error.to_string().contains(cause), "{error}");
+    }
+    let claimed = Transactional::claim_within(&store, &store.open(), &next).await.unwrap();
+    assert_eq!(claimed, Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }));
+
+    // An error other than the lock's.
+    let unreadable = format!("UPDATE once_marks SET newest = repeat('x', 64) WHERE entity = '\\x{of_mark}'");
+    transaction.execute(&unreadable).await;
+    transaction.commit().await;
+    assert_eq!(of(&store.resolve(&resolution).await.unwrap_err()), FORMAT);
+    assert_eq!(of(&Transactional::claim_within(&store, &store.open(), &next).await.unwrap_err()), FORMAT);
+}
+
+// Tests O5.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_records_a_failure_although_the_mark_is_gone() {
+    let clock = support::future_clock();
+    let store = support::postgres::migrated().await.with_clock(clock.clone());
+    let lost = ordered(&entity(), 5);
+    granted(&store, &lost).await;
+    clock.advance(LAPSE);
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let delete = format!("DELETE FROM once_marks WHERE entity = '\\x{}'", Entity::of(&lost.key));
+    assert_eq!(admin.execute(&delete, &[]).await.unwrap(), 1);
+    let record = read_one(&store, &lost).await.unwrap();
+    let failed = Amendment::Settle { outcome: FinalStatus::Failed, result: json("7"), retention: RETENTION };
+    let amended = store.amend(&[AmendRequest::new(lost.key, &record, failed)]).await.remove(0);
+    assert_eq!(amended.unwrap(), Amended::Changed);
+    assert_eq!(read_one(&store, &lost).await.unwrap().status, Status::Failed);
+}
+
+/// A session that ends may have committed first, for example if the commit waited for a standby.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_commit_is_undone_unless_its_session_ends() {
+    support::postgres::connection().await;
+    let url = support::postgres::url();
+    let proxy = wire::Proxy::start(wire::Protocol::Postgres, wire::host_and_port(&url)).await;
+    let store = support::postgres::config(proxy.in_place_of(&url).parse().unwrap()).build().unwrap();
+    for (severity, code, expected) in [("FATAL", "57P01", AMBIGUOUS), ("ERROR", "40001", UNAVAILABLE)] {
+        proxy.on_command("COMMIT").respond(refusal(severity, code));
+        let error = claim_one(&store, &ordered(&entity(), 5)).await.unwrap_err();
+        assert_eq!(of(&error), expected, "{code}: {error}");
+        assert_eq!(proxy.pending_faults(), 0);
+    }
 }

@@ -182,9 +182,14 @@ async fn a_server_that_cannot_be_reached_is_unavailable() {
     };
     let (to_silent, to_closed) = (store(port(&silent)), store(port(&closed)));
     drop(closed);
-    let errors = to_closed.claim(&claims(3)).await;
-    assert_eq!(errors.len(), 3);
-    assert!(errors.into_iter().all(|answer| of(&answer.unwrap_err()) == UNAVAILABLE));
+    let entity = entity();
+    for batch in [claims(3), (1..=3).map(|sequence| ordered(&entity, sequence)).collect()] {
+        let errors: Vec<_> = to_closed.claim(&batch).await.into_iter().map(|answer| of(&answer.unwrap_err())).collect();
+        assert_eq!(errors, [UNAVAILABLE; 3]);
+        let settles: Vec<_> = batch.iter().map(|claim| settle_of(claim, complete("1"))).collect();
+        let errors = to_closed.settle(&settles).await.into_iter().map(|answer| of(&answer.unwrap_err()));
+        assert_eq!(errors.collect::<Vec<_>>(), [UNAVAILABLE; 3]);
+    }
     assert_eq!(of(&claim_one(&to_silent, &claim()).await.unwrap_err()), TIMEOUT);
     assert_eq!(of(&to_silent.warm_up().await.unwrap_err()), TIMEOUT);
 }

@@ -1,17 +1,20 @@
 //! Rows that this version did not write.
 
 use lambda_once::{
-    clock::ManualClock,
+    clock::{Clock, ManualClock},
     order::Entity,
     record::{Status, StoredResult},
     store::{
         FinalStatus, Refusal,
         amend::{Amend, AmendRequest, Amended, Amendment, Resolution, ResolveRequest},
+        listing::{Cursor, List, ListRequest, ListedState},
         postgres::PostgresStore,
+        transaction::Transactional,
     },
 };
 
-use super::*;
+use super::{sessions::literal, *};
+use crate::support::wire;
 
 /// Returns the results of a claim, a read and a settle of a completed record after a change.
 async fn changed(change: &str) -> (Result<Claimed, Error>, Result<Option<Record>, Error>, Result<Settled, Error>) {
@@ -253,4 +256,77 @@ async fn a_claim_without_a_lease_is_only_forgotten() {
     }
     assert_eq!(amended(Amendment::Forget { completed: false }).await, Amended::Changed);
     assert_eq!(read_one(&store, &claim).await, None);
+}
+
+/// The last two statements of a commit that was not applied roll back and read the record.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_finds_an_unknown_format_has_lost_its_lease() {
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let url = support::postgres::url();
+    let proxy = wire::Proxy::start(wire::Protocol::Postgres, wire::host_and_port(&url)).await;
+    let store = support::postgres::config(proxy.in_place_of(&url).parse().unwrap()).build().unwrap();
+    for is_readable in [true, false] {
+        let claim = claim();
+        granted(&store, &claim).await;
+        let update = "UPDATE once_records SET status = 9 WHERE key_hash = $1";
+        assert_eq!(admin.execute(update, &[&claim.key.as_bytes().as_slice()]).await.unwrap(), 1);
+        let transaction = store.open();
+        transaction.client().await.unwrap();
+        if !is_readable {
+            let reads = |request: &wire::Request| {
+                request.command.contains("\"once_records\"") && !request.command.contains("UPDATE")
+            };
+            proxy.on(reads).respond(refusal("ERROR", "57014"));
+        }
+        let settled = Transactional::commit(&store, &transaction, Some(&settle_of(&claim, complete("1")))).await;
+        let expected = if is_readable { Ok(Settled::LeaseLost { current: None }) } else { Err(TIMEOUT) };
+        assert_eq!(settled.map_err(|error| of(&error)), expected);
+        assert_eq!(proxy.pending_faults(), 0);
+    }
+}
+
+/// A record that expires in this second is absent, whatever it contains.
+// Tests O2.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_amendment_in_an_order_finds_an_expired_record_gone() {
+    let clock = support::future_clock();
+    let store = support::postgres::migrated().await.with_clock(clock.clone());
+    let lost = ordered(&entity(), 5);
+    granted(&store, &lost).await;
+    clock.advance(LAPSE);
+    let record = read_one(&store, &lost).await.unwrap();
+    let settle =
+        Amendment::Settle { outcome: FinalStatus::Completed, result: StoredResult::default(), retention: RETENTION };
+    let requests = [AmendRequest::new(lost.key, &record, settle)];
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let now = clock.now().seconds_rounded_down();
+    for (expiration, expected) in [(now + 1, Err(FORMAT)), (now, Ok(Amended::Gone))] {
+        let change = format!("status = 9, expiration = {expiration}");
+        let update = format!("UPDATE once_records SET {change} WHERE key_hash = {}", literal(&lost));
+        assert_eq!(admin.execute(&update, &[]).await.unwrap(), 1);
+        let amended = store.amend(&requests).await.remove(0);
+        assert_eq!(amended.map_err(|error| of(&error)), expected, "{change}");
+    }
+}
+
+/// With the index a cursor has the time of the last claim before the key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_is_read_only_with_the_index_that_it_was_made_with() {
+    let table = support::unique_name("listed");
+    let connection = support::postgres::connection().await;
+    let [plain, indexed] = [false, true].map(|has_index| {
+        let config = support::postgres::config(connection.clone()).table(&table);
+        config.listing_index(has_index).build().unwrap()
+    });
+    indexed.migrate().await.unwrap();
+    let key = "0".repeat(64);
+    let with_time = format!("5 {key}");
+    for (store, cursor, is_read) in
+        [(&plain, &key, true), (&plain, &with_time, false), (&indexed, &key, false), (&indexed, &with_time, true)]
+    {
+        let after = Some(Cursor::new(cursor));
+        let page = store.list(&ListRequest { after, ..ListRequest::new(ListedState::InProgress) }).await;
+        let expected = if is_read { Ok(0) } else { Err((ErrorKind::Request, ErrorStatus::Permanent)) };
+        assert_eq!(page.map(|page| page.read).map_err(|error| of(&error)), expected, "{cursor}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Cluster nodes that stop responding, and clusters over TLS.
+//! Cluster nodes that stop responding or whose responses are lost, and clusters over TLS.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use tokio::time::timeout;
 
 use super::{command, direct};
 use crate::support::{
-    requests::{claim, claim_one, claims, complete, is_granted, is_replay, rival, settle_of},
+    requests::{claim, claim_one, claims, complete, is_granted, is_replay, rival, settle_of, settle_one},
     servers::Server,
     tls::{Certificates, TlsProxy},
-    wire::{Protocol, host_and_port},
+    wire::{self, Protocol, host_and_port},
 };
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
@@ -96,6 +96,37 @@ async fn a_silent_node_whose_calls_are_dropped_has_its_connections_opened_anew()
     world.cluster.resume_node(SILENT);
     assert!(is_granted(&world.claim_once_up(&request).await), "the same claim, applied or not");
     assert!(world.connections().await > before + 1);
+}
+
+// The proxies need a second local address.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settle_whose_response_a_node_loses_is_sent_again_and_done() {
+    let world = World::new(RESPONSE_TIMEOUT).await;
+    let alias = std::net::Ipv4Addr::new(127, 0, 0, 9).into();
+    let proxies =
+        join_all(world.urls.iter().map(|url| wire::Proxy::of_node(Protocol::Resp, host_and_port(url), alias))).await;
+    let urls = world.urls.iter().zip(&proxies).map(|(url, proxy)| proxy.in_place_of(url));
+    let store = Config::cluster(urls).response_timeout(RESPONSE_TIMEOUT).build().unwrap();
+    let scripts = || proxies.iter().map(|proxy| proxy.requests().iter().filter(|it| it.command == "EVALSHA").count());
+    let claims = claims(50);
+    assert!(store.claim(&claims).await.iter().all(is_granted));
+    assert!(scripts().all(|count| count > 0), "each node is reached through its proxy");
+
+    for proxy in &proxies {
+        proxy.reset();
+        proxy.on_command("EVALSHA").drop_response();
+    }
+    for claim in &claims {
+        let settled = match settle_one(&store, claim, complete("1")).await {
+            Err(error) if error.status() == ErrorStatus::Ambiguous => settle_one(&store, claim, complete("1")).await,
+            settled => settled,
+        };
+        assert!(matches!(settled, Ok(lambda_once::store::Settled::Done { .. })), "{settled:?}");
+    }
+    assert_eq!(scripts().sum::<usize>(), claims.len() + proxies.len(), "one of each node is sent twice");
+    let rivals: Vec<_> = claims.iter().map(rival).collect();
+    assert!(store.claim(&rivals).await.iter().all(|answer| is_replay(answer, "1")));
 }
 
 /// Starts each node behind TLS, and announces the TLS proxy to clients.

@@ -8,7 +8,7 @@ use lambda_once::{
     store::{
         ClaimRequest, FinalStatus, Settlement,
         amend::{Amend, AmendRequest, Amended, Amendment},
-        listing::{List, ListRequest, ListedState},
+        listing::{Cursor, List, ListRequest, ListedState},
         redis::Config,
     },
 };
@@ -218,4 +218,18 @@ async fn a_cluster_has_no_index() {
     let answer = claim_one(&store, &request).await;
     assert!(!is_granted(&answer));
     assert_is_config(&answer.unwrap_err());
+}
+
+/// The slots of the node that a cursor belongs to have moved. A page at the start of a node can begin on the next one.
+#[cfg(feature = "redis-cluster")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cursor_in_the_middle_of_another_node_is_not_read() {
+    let store = crate::support::redis_cluster();
+    for (cursor, is_read) in [("0 0", true), ("5 0", true), ("5 17", false)] {
+        let after = Some(Cursor::new(cursor));
+        let page = store.list(&ListRequest { after, ..ListRequest::new(ListedState::InProgress) }).await;
+        let expected = if is_read { Ok(0) } else { Err((ErrorKind::Request, ErrorStatus::Permanent)) };
+        let found = page.map(|page| page.records.len()).map_err(|error| (error.kind(), error.status()));
+        assert_eq!(found, expected, "{cursor}");
+    }
 }

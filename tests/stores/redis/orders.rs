@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use lambda_once::{
     Error, ErrorKind, ErrorStatus, RedisStore, Store,
     clock::{Clock, ManualClock},
-    order::{Entity, Order, Sequence},
+    order::{Entity, Mark, Order, Sequence},
     record::{KeyHash, Record},
     store::{
         ClaimRequest, Claimed, Refusal, Settled,
@@ -23,6 +23,7 @@ use crate::support::{
     },
     server,
     servers::Server,
+    wire::{Protocol, Proxy, Request, host_and_port},
 };
 
 /// The retention of order markers, longer than the retention of records.
@@ -160,6 +161,46 @@ async fn a_resolved_mark_has_the_time_to_live_of_its_expiration() {
     assert_eq!(world.store.resolve(&request).await.unwrap(), Amended::Changed);
     let until: u64 = command(&mut world.direct, &["EXPIRETIME", &names(&lost).1]).await;
     assert_eq!(until, world.clock.now().after(retention).seconds_rounded_up());
+}
+
+/// Others may change the mark between its read and its write.
+// Tests O8.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolution_is_written_once_and_not_over_a_change() {
+    let server = Server::start("valkey", &[]);
+    let proxy = Proxy::start(Protocol::Resp, host_and_port(server.url())).await;
+    let clock = ManualClock::at(FUTURE);
+    let store = store(&proxy.in_place_of(server.url())).with_clock(clock.clone());
+    let mut direct = direct(server.url()).await;
+    // The script, the number of keys, the key, the time, and the fields before and after.
+    let writes = |request: &Request| request.arguments.len() == 20;
+    for is_changed in [false, true] {
+        let lost = ordered(&claim(), 5);
+        granted(&store, &lost).await;
+        clock.advance(LAPSE);
+        let entity = Entity::of(&lost.key);
+        let read = store.marks(&[entity]).await.remove(0).unwrap().unwrap();
+        let resolution = Resolution::NoEffect { sequences: vec![5_u64.into()] };
+        let request =
+            ResolveRequest { entity, read: read.clone(), skew_margin: MARGIN, retention: RETENTION, resolution };
+        proxy.reset();
+        let answer = if is_changed {
+            let mut write = proxy.on(writes).hold();
+            let change = async {
+                write.arrived().await;
+                command::<u32>(&mut direct, &["HSET", &names(&lost).1, "newest", &digits(4)]).await;
+                write.release();
+            };
+            tokio::join!(store.resolve(&request), change).0
+        } else {
+            store.resolve(&request).await
+        };
+        let current = Box::new(Mark { newest: Some(4_u64.into()), ..read });
+        assert_eq!(answer.unwrap(), if is_changed { Amended::Unchanged { current } } else { Amended::Changed });
+        let requests = proxy.requests();
+        assert_eq!(requests.iter().filter(|request| writes(request)).count(), 1);
+        assert_eq!(requests.last().map(writes), Some(!is_changed), "only a refused write is followed by a read");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

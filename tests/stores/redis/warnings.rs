@@ -5,20 +5,22 @@ use lambda_once::Store;
 use super::{command, direct, store};
 use crate::support::{collector::Collector, servers::Server};
 
-async fn warned_on(settings: &[&str]) -> String {
+async fn warned_on(settings: &[&str], query: &str) -> String {
     let server = Server::start("valkey", settings);
     let (collector, guard) = Collector::install();
-    store(server.url()).warm_up().await.unwrap();
+    store(&format!("{}{query}", server.url())).warm_up().await.unwrap();
     drop(guard);
     collector.lines().iter().map(|line| format!("{} {}", line.get("message"), line.get("maxmemory_policy"))).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn warming_warns_of_evictions() {
-    let warned = warned_on(&["maxmemory=100mb", "maxmemory-policy=volatile-lru"]).await;
-    assert!(warned.contains("noeviction") && warned.contains("volatile-lru"), "{warned}");
-    let silent = warned_on(&["maxmemory=100mb", "maxmemory-policy=noeviction"]).await;
-    assert_eq!(silent, "");
+    for query in ["", "?protocol=resp3"] {
+        let warned = warned_on(&["maxmemory=100mb", "maxmemory-policy=volatile-lru"], query).await;
+        assert!(warned.contains("noeviction") && warned.contains("volatile-lru"), "{warned}");
+        let silent = warned_on(&["maxmemory=100mb", "maxmemory-policy=noeviction"], query).await;
+        assert_eq!(silent, "");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,4 +33,26 @@ async fn a_user_without_info_is_warned_about_skipped_checks() {
     drop(guard);
     let warned: String = collector.lines().iter().map(|line| line.get("message").to_string()).collect();
     assert!(warned.contains("noeviction") && warned.contains("INFO"), "{warned}");
+}
+
+// The proxies need a second local address.
+#[cfg(all(feature = "redis-cluster", target_os = "linux"))]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_answers_a_ping_and_nothing_else_fails_the_warm_up() {
+    use crate::support::wire::{Protocol, Proxy, host_and_port};
+
+    let cluster = Server::start("valkey-cluster", &[]);
+    let alias = std::net::IpAddr::from([127, 0, 0, 9]);
+    let (mut urls, mut proxies) = (Vec::new(), Vec::new());
+    for url in cluster.url().split(',') {
+        let proxy = Proxy::of_node(Protocol::Resp, host_and_port(url), alias).await;
+        urls.push(proxy.in_place_of(url));
+        proxies.push(proxy);
+    }
+    let config = lambda_once::store::redis::Config::cluster(urls).connect_timeout(super::PATIENCE);
+    let store = config.response_timeout(std::time::Duration::from_millis(500)).build().unwrap();
+    store.warm_up().await.unwrap();
+    let _silent = proxies[1].on_command("INFO").times(100).hang();
+    let error = store.warm_up().await.unwrap_err();
+    assert_eq!(error.status(), lambda_once::ErrorStatus::Ambiguous, "{error}");
 }

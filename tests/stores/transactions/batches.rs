@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lambda_once::{
-    AfterUnknown, Failure, Key, OutcomeKind, RecordContext, Verdict,
+    AfterUnknown, Failure, Key, OutcomeKind, ProbeResult, RecordContext, Verdict,
     batch::{Handler, in_transaction},
     testing::{self, Redeliver, sqs},
 };
@@ -79,6 +79,12 @@ async fn a_service_on_another_store_is_refused<D: Database>() {
     assert!(service.validate().is_err());
     let once = build(engine(&world.store, &world.clock).after_unknown(AfterUnknown::Refuse));
     assert!(once.sqs(Key::pointer("/id"), in_transaction(&world.store, handle)).validate().is_ok());
+    let once = build(engine(&world.store, &world.clock).after_unknown(AfterUnknown::Probe));
+    let probe = |_: Value, _: RecordContext| async { Ok::<_, Failure>(ProbeResult::NotDone) };
+    for (store, is_valid) in [(&world.store, true), (&other.store, false)] {
+        let service = once.sqs(Key::pointer("/id"), in_transaction(store, handle)).probe(probe);
+        assert_eq!(service.validate().is_ok(), is_valid, "also with a probe");
+    }
 }
 
 /// A handler that wraps another handler.

@@ -134,13 +134,32 @@ async fn a_handler_in_an_order_that_ends_its_transaction_advances_nothing() {
 async fn without_protection_a_transaction_that_its_handler_ends_is_no_success() {
     let world = Postgres::new().await;
     let once = build(engine(&world.store, &world.clock).disabled(true));
+    // Returns the outcome, and whether the log asks to look at the data.
+    let debit = async |mode: Mode, order: &str, script: &str| {
+        let (collector, guard) = Collector::install();
+        let outcome = world.debit_with((&once, &world.store), (mode, None), order, script, Ok(())).await;
+        drop(guard);
+        let asks = |line: &support::collector::Line| {
+            line.level == Level::ERROR && line.get("message").contains("look at its data before it runs again")
+        };
+        (outcome, collector.lines().iter().any(asks))
+    };
     for mode in MODES {
         for (script, rows) in ENDINGS {
             let order = format!("{mode:?} {script}");
-            let outcome = world.debit_with((&once, &world.store), (mode, None), &order, script, Ok(())).await;
-            assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown);
+            assert_outcome!(
+                debit(mode, &order, script).await,
+                (Ok(Outcome::Failed(failure)), true) if failure.verdict() == Verdict::Unknown
+            );
             assert_eq!(world.ledger.rows(&order).await.len(), rows, "{order}");
         }
+        // The ledger's constraint refuses the second commit, and leaves no doubt.
+        let order = format!("{mode:?} twice");
+        assert_outcome!(debit(mode, &order, "SELECT 1").await, (Ok(Outcome::Executed(())), false));
+        assert_outcome!(
+            debit(mode, &order, "SELECT 1").await,
+            (Ok(Outcome::Failed(failure)), false) if failure.verdict() == Verdict::Transient
+        );
     }
 }
 

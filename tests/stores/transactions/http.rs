@@ -86,6 +86,17 @@ async fn a_request_that_passes_through_commits_its_writes_alone<D: Database>() {
     }
 }
 
+async fn a_request_that_passes_through_is_refused_with_its_commit<D: Database>() {
+    let mut world = World::<D>::new().await;
+    world.once = build(engine(&world.store, &world.clock).disabled(true));
+    let ledger = Arc::new(Ledger::create().await);
+    D::refuse(world.proxy.on(D::commits));
+    let (status, body) = world.post(&ledger, 201).await;
+    let is_of_commit = ["\"not_committed\"", "\"commit_unknown\""].iter().any(|code| body.contains(code));
+    assert!(status == 503 && is_of_commit, "{status} {body}");
+    assert_eq!(ledger.rows(KEY).await, [""; 0]);
+}
+
 /// Returns a gRPC response, with this status in its headers, if any.
 fn grpc(status: Option<&str>) -> Response<()> {
     let head = Response::builder().header("content-type", "application/grpc");
@@ -124,6 +135,7 @@ on_each_database!(
     a_large_grpc_response_is_committed_because_its_status_is_unknown,
     an_error_of_grpc_in_the_headers_commits_nothing,
     a_request_that_passes_through_commits_its_writes_alone,
+    a_request_that_passes_through_is_refused_with_its_commit,
     an_unknown_commit_does_not_return_the_handlers_response,
     a_response_that_is_stored_is_committed_with_the_writes,
     a_response_that_is_not_stored_leaves_no_writes,

@@ -158,6 +158,37 @@ async fn on_postgresql_nothing_is_committed_while_a_clone_is_alive() {
     }
 }
 
+/// Its holder could otherwise send statements on a connection that other calls use.
+#[tokio::test]
+async fn on_postgresql_the_client_of_a_clone_that_is_alive_is_closed() {
+    let world = World::<PostgresStore>::new().await;
+    let kept = Mutex::new(None);
+    let [has_begun, has_client, has_ended] = [(); 3].map(|()| Notify::new());
+    let work = async |transaction: Transaction| {
+        world.ledger.enter(&transaction, KEY).await?;
+        *kept.lock().unwrap() = Some(transaction.clone());
+        has_begun.notify_one();
+        has_client.notified().await;
+        Ok::<_, Failure>(String::new())
+    };
+    let run = async {
+        let outcome = world.once.operation(DEBIT, KEY).in_transaction(&world.store).run(work).await;
+        has_ended.notify_one();
+        outcome
+    };
+    let holder = async {
+        has_begun.notified().await;
+        let clone = kept.lock().unwrap().take().unwrap();
+        let client = clone.client().await.unwrap();
+        has_client.notify_one();
+        has_ended.notified().await;
+        client.batch_execute("SELECT 1").await
+    };
+    let (outcome, sent) = tokio::join!(run, holder);
+    assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.to_string().contains("clone"));
+    assert!(sent.is_err());
+}
+
 /// The server rolls back such a transaction at `COMMIT`, and reports success.
 #[tokio::test]
 async fn on_postgresql_an_error_that_the_handler_ignores_is_no_success() {

@@ -287,6 +287,32 @@ async fn a_clone_does_not_hide_a_commit_before_a_failed_statement() {
     }
 }
 
+/// What the handler writes after its rollback is committed.
+#[tokio::test]
+async fn a_clone_does_not_hide_that_the_handler_has_rolled_back() {
+    let world = Postgres::new().await;
+    for mode in MODES {
+        for (number, end) in [Ok(()), Err(Failure::transient("closed"))].into_iter().enumerate() {
+            let order = format!("{mode:?} {number}");
+            let (collector, _guard) = Collector::install();
+            let mut kept = None;
+            let work = async |transaction: Transaction| {
+                kept = Some(transaction.clone());
+                transaction.client().await?.batch_execute("ROLLBACK").await?;
+                world.ledger.enter(&transaction, &order).await?;
+                end
+            };
+            let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
+            let outcome = match mode {
+                Mode::Claimed => operation.run(work).await,
+                Mode::WithoutClaim => operation.without_claim().run(work).await,
+            };
+            assert_eq!(world.ledger.rows(&order).await.len(), 1, "{order}");
+            world.is_unknown((mode, &order), outcome, &collector).await;
+        }
+    }
+}
+
 /// The state of its transaction is queried together with the rollback.
 #[tokio::test]
 async fn a_failed_statement_costs_no_round_trip_more() {

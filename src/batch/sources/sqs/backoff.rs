@@ -195,13 +195,45 @@ fn seconds(delay: Duration) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::documented::assert_states;
+    use crate::{batch::record::RecordInfo, documented::assert_states, record::Difference};
+
+    fn backoff() -> VisibilityBackoff {
+        let config = aws_sdk_sqs::Config::builder().behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest());
+        VisibilityBackoff::new(Client::from_conf(config.build()))
+    }
+
+    #[test]
+    fn only_a_store_error_that_may_pass_delays_its_message() {
+        for (error, delays) in [
+            (ErrorKind::Throttled, true),
+            (ErrorKind::Timeout, true),
+            (ErrorKind::Unavailable, true),
+            (ErrorKind::AccessDenied, false),
+            (ErrorKind::Payload, false),
+        ] {
+            let report = RecordReport {
+                index: 0,
+                record: Arc::new(RecordInfo::new("m0")),
+                key: None,
+                outcome: Err(error),
+                difference: Difference::default(),
+                reported: true,
+                dead_lettered: false,
+                error: None,
+                held_until: None,
+            };
+            let delay = backoff().delay(&report, Timestamp::EPOCH);
+            assert_eq!(delay.is_some(), delays, "{error:?}");
+            assert!(delay.unwrap_or_default() <= Duration::from_secs(10), "twice the base in the first delivery");
+        }
+    }
 
     #[test]
     fn the_documented_defaults_are_in_effect() {
-        let config = aws_sdk_sqs::Config::builder().behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest());
-        let backoff = VisibilityBackoff::new(Client::from_conf(config.build()));
+        let backoff = backoff();
         let (base, minutes) = (backoff.base.as_secs(), backoff.longest.as_secs() / 60);
         assert_states("docs/sqs.md", [format!("`base` is {base} s by default, `longest` {minutes} minutes")]);
         let texts =

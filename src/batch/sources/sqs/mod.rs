@@ -171,6 +171,10 @@ mod tests {
             ("arn:aws-us-gov:sqs:us-gov-west-1:1:a_b-c", "https://sqs.us-gov-west-1.amazonaws.com/1/a_b-c"),
             ("arn:aws-cn:sqs:cn-north-1:1:orders", "https://sqs.cn-north-1.amazonaws.com.cn/1/orders"),
             ("arn:aws-eusc:sqs:eusc-de-east-1:1:orders", "https://sqs.eusc-de-east-1.amazonaws.eu/1/orders"),
+            ("arn:aws-iso:sqs:us-iso-east-1:1:orders", "https://sqs.us-iso-east-1.c2s.ic.gov/1/orders"),
+            ("arn:aws-iso-b:sqs:us-isob-east-1:1:orders", "https://sqs.us-isob-east-1.sc2s.sgov.gov/1/orders"),
+            ("arn:aws-iso-e:sqs:eu-isoe-west-1:1:orders", "https://sqs.eu-isoe-west-1.cloud.adc-e.uk/1/orders"),
+            ("arn:aws-iso-f:sqs:us-isof-south-1:1:orders", "https://sqs.us-isof-south-1.csp.hci.ic.gov/1/orders"),
         ] {
             assert_eq!(queue_url(arn).as_deref(), Some(url));
         }

@@ -91,11 +91,13 @@ async fn a_lease_that_lasts_until_a_known_deadline_is_not_renewed() {
     let mut context = Context::default();
     context.deadline = deadline.as_millis();
     for known in [Deadline::at(deadline), Deadline::from(&context)] {
-        // The engine's setting has no effect.
-        let world = World::with(|builder| builder.heartbeat(LONGEST));
-        let operation = world.once.operation(CHARGE, KEY).deadline(known);
-        assert_outcome!(operation.run(|| world.work_for(290 * SECOND)).await, Ok(Outcome::Executed(1)));
-        assert_eq!(world.calls(), [Call::Claim, Call::Settle]);
+        // The engine's setting has no effect, even if it is shorter.
+        for heartbeat in [LONGEST, 11 * SECOND] {
+            let world = World::with(|builder| builder.heartbeat(heartbeat));
+            let operation = world.once.operation(CHARGE, KEY).deadline(known);
+            assert_outcome!(operation.run(|| world.work_for(290 * SECOND)).await, Ok(Outcome::Executed(1)));
+            assert_eq!(world.calls(), [Call::Claim, Call::Settle]);
+        }
     }
 }
 

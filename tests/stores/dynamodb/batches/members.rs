@@ -9,6 +9,7 @@ use serde_json::json;
 use super::{
     Claimed, LEASE, MARGIN, Purpose, Settled, Stores, batch, claim, claims, complete, complete_with, granted, single,
 };
+use crate::support::collector::Collector;
 
 #[tokio::test]
 async fn a_throttled_statement_fails_alone_and_is_not_sent_again() {
@@ -38,6 +39,16 @@ async fn a_statement_in_conflict_with_a_transaction_is_temporary() {
     let mut answers = stores.store.claim(&claims(0..2)).await;
     let error = answers.remove(1).unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary));
+    granted(answers.remove(0));
+}
+
+#[tokio::test]
+async fn a_statement_that_exceeds_a_limit_of_its_table_is_a_permanent_error() {
+    let stores = Stores::new().await;
+    stores.world.on(Purpose::Claim).fail_member(1, "ItemCollectionSizeLimitExceeded");
+    let mut answers = stores.store.claim(&claims(0..2)).await;
+    let error = answers.remove(1).unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Request, ErrorStatus::Permanent));
     granted(answers.remove(0));
 }
 
@@ -139,6 +150,29 @@ async fn a_request_that_is_not_valid_is_replaced_by_single_ones_that_time_only()
     stores.grants(&claims(0..2)).await;
     stores.grants(&claims(2..4)).await;
     assert_eq!(stores.requests(), [batch(2), single("UpdateItem"), single("UpdateItem"), batch(2)]);
+}
+
+/// Thirty claims take two batches at once.
+#[tokio::test]
+async fn a_refusal_of_batches_is_logged_once_with_its_cause() {
+    for (code, says, is_lasting) in [
+        ("AccessDeniedException", "the role needs dynamodb:PartiQLInsert", true),
+        ("UnknownOperationException", "the endpoint does not support BatchExecuteStatement", true),
+        ("ValidationException", "refused statements are sent key by key", false),
+    ] {
+        let stores = Stores::new().await;
+        let (collector, _guard) = Collector::install();
+        let refusal = json!({ "__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": "no" });
+        stores.world.proxy.on_command("BatchExecuteStatement").times(2).respond_json(400, &refusal);
+        stores.grants(&claims(0..30)).await;
+        stores.world.all_struck();
+        let lines = collector.lines();
+        assert!(lines.len() == 1 && lines[0].get("message").contains(says), "{code}: {lines:?}");
+        stores.world.proxy.reset();
+        stores.grants(&claims(30..32)).await;
+        let expected = if is_lasting { vec![single("UpdateItem"); 2] } else { vec![batch(2)] };
+        assert_eq!(stores.requests(), expected, "{code}");
+    }
 }
 
 #[tokio::test]

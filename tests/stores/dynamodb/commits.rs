@@ -1,0 +1,122 @@
+//! Commits of a handler's writes with the outcome, as requests to DynamoDB.
+
+use aws_sdk_dynamodb::types::{AttributeValue, ConditionCheck, Delete, Put, Update};
+use lambda_once::{
+    ErrorKind, ErrorStatus,
+    clock::ManualClock,
+    record::StoredResult,
+    store::{
+        Settled, Settlement,
+        dynamodb::{Calls, Config, Writes},
+        transaction::Transactional,
+    },
+};
+use serde_json::json;
+
+use super::{World, item, text};
+use crate::support::{
+    FUTURE,
+    requests::{RETENTION, claim, complete, entity, granted, json as stored, ordered, settle_of},
+};
+
+/// Adds a write of a row to the world's table.
+fn put(world: &World, writes: &Writes) {
+    let put = Put::builder().table_name(&world.table).item("id", text("row 1"));
+    writes.put(put.build().unwrap()).unwrap();
+}
+
+#[tokio::test]
+async fn each_kind_of_write_is_committed_with_the_outcome() {
+    let world = World::new().await;
+    let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
+    let claim = claim();
+    granted(&store, &claim).await;
+    for id in ["row 2", "row 3"] {
+        world.put_item(item([("id", text(id)), ("cents", text("1"))])).await;
+    }
+    let writes = store.open();
+    put(&world, &writes);
+    let update = Update::builder().table_name(&world.table).key("id", text("row 2"));
+    let update = update.update_expression("SET #cents = :cents").expression_attribute_names("#cents", "cents");
+    writes.update(update.expression_attribute_values(":cents", text("2")).build().unwrap()).unwrap();
+    let delete = Delete::builder().table_name(&world.table).key("id", text("row 3"));
+    writes.delete(delete.build().unwrap()).unwrap();
+    let check = ConditionCheck::builder().table_name(&world.table).key("id", text("row 4"));
+    writes.check(check.condition_expression("attribute_not_exists(id)").build().unwrap()).unwrap();
+
+    let settled = store.commit(&writes, Some(&settle_of(&claim, complete("1")))).await.unwrap();
+    assert_eq!(settled, Settled::Done { found: None });
+    assert_eq!(world.read(&claim.key).await["status"], text("COMPLETED"));
+    assert!(world.get("row 1".to_owned()).await.is_some());
+    assert_eq!(world.get("row 2".to_owned()).await.unwrap()["cents"], text("2"));
+    assert_eq!(world.get("row 3".to_owned()).await, None);
+}
+
+#[tokio::test]
+async fn a_transaction_without_writes_and_without_an_outcome_is_not_sent() {
+    let world = World::new().await;
+    let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
+    assert_eq!(store.commit(&store.open(), None).await.unwrap(), Settled::Done { found: None });
+    assert!(world.requests().is_empty(), "{:?}", world.requests());
+}
+
+#[tokio::test]
+async fn a_token_of_another_transaction_is_a_temporary_error() {
+    let world = World::new().await;
+    let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
+    let claim = claim();
+    granted(&store, &claim).await;
+    let writes = store.open();
+    put(&world, &writes);
+    let code = "com.amazonaws.dynamodb.v20120810#IdempotentParameterMismatchException";
+    world.proxy.on_command("TransactWriteItems").respond_json(400, &json!({ "__type": code }));
+    let error = store.commit(&writes, Some(&settle_of(&claim, complete("1")))).await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
+    world.all_struck();
+}
+
+/// A different request with the same token would be refused.
+#[tokio::test]
+async fn an_ordered_commit_that_is_rebuilt_has_a_different_token() {
+    let world = World::new().await;
+    let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
+    let claim = ordered(&entity(), 5);
+    granted(&store, &claim).await;
+    let writes = store.open();
+    put(&world, &writes);
+    world.proxy.reset();
+    let mark_refused = ["None", "ConditionalCheckFailed", "None"];
+    world.proxy.on_command("TransactWriteItems").times(2).cancel(&mark_refused);
+    let settled = store.commit(&writes, Some(&settle_of(&claim, complete("1")))).await.unwrap();
+    assert_eq!(settled, Settled::Done { found: None });
+    let requests = world.proxy.requests().into_iter();
+    let commits = requests.filter(|request| request.command == "TransactWriteItems");
+    let tokens: Vec<_> = commits.map(|commit| commit.body()["ClientRequestToken"].clone()).collect();
+    let owner = claim.owner.to_hex();
+    assert_eq!(tokens, [owner.clone(), format!("{owner}1"), format!("{owner}2")]);
+}
+
+#[tokio::test]
+async fn a_commit_without_a_claim_has_the_attributes_of_its_outcome() {
+    let world = World::new().await;
+    let config = Config::new(&world.table).listing_index(true);
+    let store = config.build(world.direct.clone()).unwrap().with_clock(ManualClock::at(FUTURE));
+    let is_true = || AttributeValue::Bool(true);
+    for (settlement, name, value, is_open) in [
+        (complete("1"), "data", text("1"), false),
+        (Settlement::complete(StoredResult::DROPPED, RETENTION), "result_dropped", is_true(), false),
+        (Settlement::complete(StoredResult::SUPERSEDED, RETENTION), "superseded", is_true(), false),
+        (Settlement::fail(stored("{}"), RETENTION), "data", text("{}"), true),
+    ] {
+        let claim = claim();
+        let writes = store.open();
+        store.claim_within(&writes, &claim).await.unwrap();
+        let settled = store.commit(&writes, Some(&settle_of(&claim, settlement))).await.unwrap();
+        assert_eq!(settled, Settled::Done { found: None });
+        let item = world.read(&claim.key).await;
+        assert_eq!(item[name], value, "{item:?}");
+        // The partition of the index ends with the key's last digit.
+        let open = is_open.then(|| text(&format!("once#orders#{}", &claim.key.to_hex()[63..])));
+        assert_eq!(item.get("open"), open.as_ref(), "{item:?}");
+    }
+}
