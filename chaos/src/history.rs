@@ -246,6 +246,13 @@ pub enum Fact {
         /// The begin.
         since: Ms,
     },
+    /// The server's response to a request of the worker took long.
+    Slow {
+        /// The worker.
+        worker: WorkerId,
+        /// The time of the request.
+        since: Ms,
+    },
     /// All faults have stopped.
     Calm,
 }
@@ -315,6 +322,7 @@ impl History {
                 runs.contains(&run)
             }
             Fact::Struck { worker, .. }
+            | Fact::Slow { worker, .. }
             | Fact::Killed { worker }
             | Fact::Frozen { worker }
             | Fact::Thawed { worker } => workers.contains(&worker),

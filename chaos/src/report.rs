@@ -53,6 +53,7 @@ faults! {
     RequestSlow: "requests slow",
     Throttled: "requests throttled",
     FailedAfter: "requests applied and reported as failed",
+    ServerSlow: "responses that took more than 0.25 s",
     Stalled: "stalls of the machine",
 }
 

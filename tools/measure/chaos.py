@@ -21,7 +21,7 @@ COUNTERS = (
     "servers killed and restarted", "log-ins refused for a while", "servers out of memory for a while", "failovers",
     "replicas killed and restarted", "moves of 400 slots between nodes", "keys in these slots", "operations released by an operator", "operations settled by an operator", "purges of expired rows", "requests lost", "requests lost in silence", "responses lost", "responses lost in silence",
     "requests late, after their sender had given up", "requests that arrived twice", "requests slow", "requests throttled",
-    "requests applied and reported as failed", "stalls of the machine", "seconds", "messages lost", "keys stuck",
+    "requests applied and reported as failed", "responses that took more than 0.25 s", "stalls of the machine", "seconds", "messages lost", "keys stuck",
     "violations of the promise",
 )  # fmt: skip
 RECOVERIES = "recoveries by tenths of a second"

@@ -70,6 +70,8 @@ pub(super) struct Troubles {
     pub(super) killed: Option<Ms>,
     /// From the freeze to the thaw.
     pub(super) frozen: Vec<(Ms, Ms)>,
+    /// From a request to its response.
+    pub(super) slow: Vec<(Ms, Ms)>,
 }
 
 /// The events of a history by run, request, message and key.
@@ -254,6 +256,7 @@ impl Index {
             Fact::ServerRefuses => self.refusals.push((now.at, Ms::MAX)),
             Fact::ServerAccepts => end_last(&mut self.refusals, now.at),
             Fact::Stalled { since } => self.stalls.push((since, now.at)),
+            Fact::Slow { worker, since } => self.troubles.entry(worker).or_default().slow.push((since, now.at)),
             Fact::Probed { .. } | Fact::Calm => {}
         }
     }
@@ -302,6 +305,7 @@ impl Index {
                 any(&troubles.strikes, from)
                     || any(&troubles.silences, from.saturating_sub(SILENCE))
                     || troubles.frozen.iter().any(|(begin, end)| is_within(*begin, *end))
+                    || troubles.slow.iter().any(|(begin, end)| *begin <= until && *end >= from)
             })
     }
 

@@ -1,8 +1,11 @@
 //! The network between the workers and the server: requests and responses that are lost, late, repeated or replaced.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use tokio::time::sleep;
+use tokio::{sync::mpsc::UnboundedReceiver, time::sleep};
 
 use super::{
     World,
@@ -28,6 +31,9 @@ const FAULTS: [(Fault, u32); 9] = [
     (Fault::FailedAfter, 4),
 ];
 
+/// A response that takes longer is recorded.
+const SLOW: Duration = Duration::from_millis(250);
+
 /// The longest delay of a request whose client has given up.
 const MAX_LATE: Ms = 5_000;
 
@@ -36,7 +42,24 @@ type Draw = Arc<Mutex<Option<Fault>>>;
 
 /// Makes the slot's network unreliable.
 pub(super) fn trouble(world: &Arc<World>, slot: &Slot) {
-    slot.proxies.iter().for_each(|proxy| trouble_at(world, slot, proxy));
+    for proxy in &slot.proxies {
+        trouble_at(world, slot, proxy);
+        tokio::spawn(watch(Arc::clone(world), place(world, slot), proxy.slow_responses(SLOW)));
+    }
+}
+
+/// Records slow responses, whatever their cause.
+async fn watch(world: Arc<World>, place: usize, mut slow: UnboundedReceiver<Duration>) {
+    while let Some(time) = slow.recv().await {
+        let worker = world.slots[place].worker();
+        let since = world.now().saturating_sub(Ms::try_from(time.as_millis()).unwrap_or(Ms::MAX));
+        world.record(Fact::Slow { worker, since });
+        world.lock().faults.add(Fault::ServerSlow);
+    }
+}
+
+fn place(world: &World, slot: &Slot) -> usize {
+    world.slots.iter().position(|other| std::ptr::eq(other, slot)).unwrap_or_default()
 }
 
 fn trouble_at(world: &Arc<World>, slot: &Slot, proxy: &Proxy) {
@@ -44,7 +67,7 @@ fn trouble_at(world: &Arc<World>, slot: &Slot, proxy: &Proxy) {
     let mut is_first = true;
     // The requests of a transaction belong to its connection, which the network cannot change.
     let is_bound = slot.kind.is_bound(world.options.store);
-    let place = world.slots.iter().position(|other| std::ptr::eq(other, slot)).unwrap_or_default();
+    let place = place(world, slot);
     for (fault, _) in FAULTS {
         let rule = Rule { world: Arc::clone(world), place, draw: Arc::clone(&draw), is_first, is_bound, fault };
         is_first = false;

@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Instant,
 };
 
 use bytes::{Bytes, BytesMut};
@@ -100,14 +101,15 @@ pub(super) async fn serve(client: TcpStream, upstream: Upstream, state: Arc<Mute
         statements: postgres::Statements::default(),
         unanswered: Arc::clone(&unanswered),
         answers,
-        state,
+        state: Arc::clone(&state),
     };
     let response_length = match upstream.protocol {
         Protocol::Resp => resp::response_length,
         Protocol::Postgres => postgres::response_length,
         Protocol::DynamoDb => http::response_length,
     };
-    let answers = Answers { server: server.reader, client: client.writer, upstream, response_length, unanswered, due };
+    let answers =
+        Answers { server: server.reader, client: client.writer, upstream, response_length, unanswered, due, state };
     let mut answers = pin!(answers.pass());
     // Kept until all responses are sent, because a server may close a connection with one closed direction.
     let _server = tokio::select! {
@@ -125,7 +127,7 @@ struct Requests {
     session: Session,
     statements: postgres::Statements,
     unanswered: Arc<AtomicUsize>,
-    answers: UnboundedSender<Due>,
+    answers: UnboundedSender<(Instant, Due)>,
     state: Arc<Mutex<State>>,
 }
 
@@ -269,7 +271,7 @@ impl Requests {
     }
 
     fn owe(&self, due: Due) {
-        let _ = self.answers.send(due); // fails only if the server has left
+        let _ = self.answers.send((Instant::now(), due)); // fails only if the server has left
     }
 }
 
@@ -280,7 +282,8 @@ struct Answers {
     upstream: Upstream,
     response_length: Length,
     unanswered: Arc<AtomicUsize>,
-    due: UnboundedReceiver<Due>,
+    due: UnboundedReceiver<(Instant, Due)>,
+    state: Arc<Mutex<State>>,
 }
 
 impl Answers {
@@ -289,8 +292,10 @@ impl Answers {
             tokio::select! {
                 biased; // the end of the server comes after its responses
                 due = self.due.recv() => {
-                    let Some(due) = due else { return };
-                    if !matches!(self.give(due).await, Ok(ControlFlow::Continue(()))) {
+                    let Some((since, due)) = due else { return };
+                    let given = self.give(due).await;
+                    self.state.lock().unwrap().responded(since.elapsed());
+                    if !matches!(given, Ok(ControlFlow::Continue(()))) {
                         return;
                     }
                 }

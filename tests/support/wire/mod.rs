@@ -17,12 +17,16 @@ mod resp;
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
 use tokio::{
     net::{TcpListener, TcpStream, lookup_host},
-    sync::watch,
+    sync::{
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+        watch,
+    },
     task::JoinSet,
 };
 
@@ -171,6 +175,14 @@ impl Proxy {
         state.round_trips = 0;
     }
 
+    /// Returns the times of responses that take longer than this from now on, when they arrive. They include the time for
+    /// which a fault keeps a response from the client.
+    pub fn slow_responses(&self, limit: Duration) -> UnboundedReceiver<Duration> {
+        let (slow, times) = unbounded_channel();
+        self.state.lock().unwrap().slow = Some((limit, slow));
+        times
+    }
+
     /// Returns the number of faults that still apply to requests. Zero shows that every requested fault has occurred.
     pub fn pending_faults(&self) -> usize {
         self.state.lock().unwrap().rules.len()
@@ -260,6 +272,8 @@ struct State {
     requests: Vec<Request>,
     round_trips: usize,
     rules: Vec<Rule>,
+    /// The limit above which response times are reported, and where.
+    slow: Option<(Duration, UnboundedSender<Duration>)>,
 }
 
 impl State {
@@ -270,6 +284,15 @@ impl State {
         let action = faults::strike(&mut self.rules, &request);
         self.requests.push(request.clone());
         (request, action)
+    }
+
+    /// Reports how long a response took, if it was slow.
+    fn responded(&self, time: Duration) {
+        if let Some((limit, slow)) = &self.slow
+            && time > *limit
+        {
+            let _ = slow.send(time); // fails if the test dropped the receiver
+        }
     }
 }
 
