@@ -104,7 +104,7 @@ async fn a_missing_schema_and_a_missing_column_of_postgresql_are_named() {
     assert!(text.ends_with("; compare the table with `PostgresStore::schema`"), "{text}");
 }
 
-/// The variables are empty in a process of its own.
+/// The variables are empty in a separate process.
 #[test]
 fn the_urls_of_the_environment_must_not_be_empty() {
     const TEST: &str = "messages::the_urls_of_the_environment_must_not_be_empty";

@@ -359,7 +359,7 @@ impl Index {
         self.troubles.get(&worker)?.killed.filter(|at| (from..=until).contains(at))
     }
 
-    /// Returns whether the worker was stalled from `from`, or earlier, until shortly before `until`. What it did at `until` may
+    /// Returns whether the worker was stalled from `from`, or earlier, until shortly before `until`. An action at `until` may
     /// then have been decided before `from`.
     pub(super) fn stood_still(&self, worker: WorkerId, from: Ms, until: Ms) -> bool {
         let is_around = |(begin, end): &(Ms, Ms)| *begin <= from && end.saturating_add(self.terms.grace) >= until;

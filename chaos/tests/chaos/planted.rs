@@ -418,7 +418,7 @@ fn an_older_effect_after_a_newer_one_is_found() {
 }
 
 #[test]
-fn an_older_effect_is_excused_by_a_freeze_since_before_the_newer_run_began() {
+fn an_older_effect_is_excused_by_a_freeze_since_before_the_newer_run() {
     let ordered = |sequence| Key { order: Some((0, sequence)), ..key(Entry::Queue, Policy::Rerun) };
     // The newer run begins at 2,010 and takes effect at 2,200, the older one at 2,300.
     let of = |frozen, thawed| {

@@ -38,7 +38,7 @@ async fn a_user_without_info_is_warned_about_skipped_checks() {
 // The proxies need a second local address.
 #[cfg(all(feature = "redis-cluster", target_os = "linux"))]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_answers_a_ping_and_nothing_else_fails_the_warm_up() {
+async fn a_node_that_responds_to_a_ping_alone_fails_the_warm_up() {
     use crate::support::wire::{Protocol, Proxy, host_and_port};
 
     let cluster = Server::start("valkey-cluster", &[]);

@@ -287,7 +287,7 @@ async fn a_clone_does_not_hide_a_commit_before_a_failed_statement() {
     }
 }
 
-/// What the handler writes after its rollback is committed.
+/// Writes of the handler after its rollback are committed.
 #[tokio::test]
 async fn a_clone_does_not_hide_that_the_handler_has_rolled_back() {
     let world = Postgres::new().await;

@@ -8,6 +8,7 @@ WORD      only the mutants whose description contains it
 --part    with N/M, the Nth of M parts of them
 --first   with REGEX, of expressions and rust: tests whose names match it run before all others
 --again   also those whose result is known
+--keep    of rust: runs none, and writes the results so far to tools/tests/mutants/rust.json, with which a run in another clone continues
 
 A mutant is detected if a test fails, and fails again when it runs alone. Results are kept in target/mutants/, by the code of each file (of
 expressions, by the text), so that an interrupted run continues, and survivors are tried again. They outlive a change of the tests. The
@@ -26,14 +27,15 @@ import threading
 import time
 from pathlib import Path
 
-from tools.lib.builds import ALL, tests
+from tools.lib import builds
 from tools.lib.common import ROOT, exit_on_signals, say
-from tools.tests.mutants import lua, sql
+from tools.tests.mutants import kept, lua, sql
 from tools.tests.mutants.embedded import Embedded
 from tools.tests.mutants.program import AT_ONCE, FOLDER, Program, listed
-from tools.tests.mutants.reach import Reach, confirmed
-from tools.tests.mutants.rust import Rust
-from tools.tests.mutants.survivors import EXPLAINED, RUST
+from tools.tests.mutants.reach import ALL, FIRST, LIKELY, QUICK, Reach, confirmed
+from tools.tests.mutants.rust import IGNORED_TESTS, Rust
+from tools.tests.mutants.rust_survivors import RUST
+from tools.tests.mutants.survivors import EXPLAINED
 from tools.tests.mutants.wire import VARIABLE, Expressions
 
 # The stores by the languages of their statements.
@@ -42,8 +44,6 @@ STORES = {"lua": "redis", "sql": "postgres", "expressions": "dynamodb"}
 REACHED = ("expressions", "rust")
 # The weight of a test that has detected a mutant of the same file or purpose.
 SAME_PLACE = 100
-# The weight of a test that the command names, which is heavier than any number of detections.
-FIRST = 1_000_000_000
 # The tests of wrappers and of clusters, which repeat the store's.
 REPEATED = ("cluster", "_in_a_box", "_in_an_arc")
 # Tests of one store that do not name it.
@@ -64,10 +64,13 @@ class Results:
         return json.loads(self.path.read_text()) if self.path.is_file() else {}
 
     def add(self, key, detected):
+        self.add_all({key: detected})
+
+    def add_all(self, more):
         # Other parts may run at the same time.
         with self.lock, open(self.path.with_suffix(".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.known = {**self.stored(), key: detected}
+            self.known = {**self.stored(), **more}
             new = self.path.with_suffix(".new")
             new.write_text(json.dumps(self.known, indent=0, sort_keys=True))
             new.replace(self.path)
@@ -77,7 +80,7 @@ class Results:
         place = f"{key.partition(' | ')[0]} | "
         weights = collections.Counter()
         for other, test in dict(self.known).items():
-            if test:
+            if test and test != kept.EARLIER:
                 weights[test] += SAME_PLACE if other.startswith(place) else of_others
         return weights
 
@@ -92,7 +95,7 @@ def stale():
     for identity in EXPLAINED:
         if isinstance(identity, tuple) and identity not in known:
             yield f"tools/tests/mutants/survivors.py: no such mutant: {identity}"
-    for file, function, code, _ in RUST:
+    for file, function, code, *_ in RUST:
         if not has_code(file, function, code):
             yield f"tools/tests/mutants/survivors.py: no such code: {file}, {function}: {code}"
 
@@ -107,7 +110,7 @@ def has_code(file, function, code):
 
 def built():
     """Builds the tests of the stores, and returns their program."""
-    programs = tests("building the tests of the stores", [*ALL, "--test", "stores"])
+    programs = builds.tests("building the tests of the stores", [*builds.ALL, "--test", "stores"])
     return next(Path(program.path) for program in programs if program.name == "stores")
 
 
@@ -199,9 +202,16 @@ def of_reach(selection, results):
     part = f"{selection.part}-of-{selection.parts}"
     if selection.language == "rust":
         subject = Rust()
-        programs = {name: Program(path, f"rust-{name}-{part}").path for name, path in subject.build().items()}
+        # Sorted, because Cargo's order varies, and the recording is found by the order of the tests.
+        programs = {name: Program(path, f"rust-{name}-{part}").path for name, path in sorted(subject.build().items())}
+        earlier = [subject.key(mutant) for mutant in kept.detected(subject.mutants(), subject.codes)]
+        results.add_all({key: kept.EARLIER for key in earlier if not results.known.get(key)})
+        if "--keep" in selection.options:
+            total = kept.write(subject.mutants(), subject.codes, lambda mutant: bool(results.known.get(subject.key(mutant))))
+            say(f"{total['detected']} of {total['mutants']} mutants are detected so far")
+            return 0
         mutants = selection.of(subject.mutants())
-        names = [(program, test) for program in programs for test in listed(programs[program]) if subject.needs(mutants, program, test)]
+        names = [(program, test) for program in programs for test in listed(programs[program]) if not IGNORED_TESTS.search(test)]
     else:
         subject = Expressions(os.environ[VARIABLE])
         programs = {"stores": Program(built(), f"expressions-{part}").path}
@@ -212,13 +222,14 @@ def of_reach(selection, results):
 
     named = collections.Counter({test: FIRST for _, test in names if selection.first and re.search(selection.first, test)})
 
-    def detect(mutant, is_all=True):
-        return reach.detects(mutant, results.detections(subject.key(mutant)) + named, is_all)
+    def detect(mutant, by=ALL):
+        return reach.detects(mutant, results.detections(subject.key(mutant)) + named, by)
 
     verdicts = Verdicts(selection, results, detect, {test for _, test in names})
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        # All tests of a mutant may take minutes. So the likely ones run first, for all mutants.
-        [*pool.map(lambda mutant: verdicts.try_likely(mutant, subject.key(mutant)), mutants)]
+        # All tests of a mutant may take minutes. So the likely ones run first, for all mutants, and then the quick ones.
+        for by in (LIKELY, QUICK):
+            [*pool.map(lambda mutant: verdicts.try_some(mutant, subject.key(mutant), by), sorted(mutants, key=reach.seconds))]
         return report([*pool.map(lambda mutant: verdicts.of(mutant, subject.key(mutant), mutant), mutants)])
 
 
@@ -229,16 +240,16 @@ class Verdicts:
         self.results, self.detect = results, detect
         self.is_again = "--again" in selection.options
         # The result of a test that is no longer there is void, and so is the death of a program, which may have been an interruption.
-        self.valid = {*tests, "hangs"}
+        self.valid = {*tests, "hangs", kept.EARLIER}
 
     def is_known(self, key, identity):
         known = self.results.known
         return known.get(key) in self.valid or key in known and known[key] is None and bool(EXPLAINED.get(identity))
 
-    def try_likely(self, mutant, key):
-        """Runs the likely tests of a mutant whose result is neither known nor explained, and keeps the result if it is detected."""
+    def try_some(self, mutant, key, by):
+        """Runs some tests of a mutant whose result is neither known nor explained, and keeps the result if it is detected."""
         if not self.is_again and not self.is_known(key, mutant) and not EXPLAINED.get(mutant):
-            if detected := self.detect(mutant, is_all=False):
+            if detected := self.detect(mutant, by):
                 self.results.add(key, detected)
                 print(f"{len(self.results.known)} results", end="\r", flush=True)
 

@@ -47,9 +47,9 @@ pub mod mutation {
 }
 """
 # Code for tests, and code that only compiles.
-EXCLUDED = re.compile(r"tests\.rs$|/tests/|^src/(testing|store/conformance|documented)")
-# Tests of messages of the compiler, and of exact numbers of allocations.
-IGNORED_TESTS = re.compile(r"compile::|allocations::")
+EXCLUDED = re.compile(r"tests\.rs$|/tests/|/histories\.rs$|^src/(testing|store/conformance|documented)")
+# Tests of messages of the compiler, of exact numbers of allocations, and of the property test itself.
+IGNORED_TESTS = re.compile(r"compile::|allocations::|planted_bugs::|coverage::")
 # Words in the names of tests that need a server.
 SERVERS = re.compile(r"dynamodb|redis|postgres|cluster|ministack")
 ON_SERVERS = re.compile(r"src/store/(dynamodb|redis|postgres|remote)")
@@ -84,14 +84,9 @@ class Rust:
         """Yields the variables of a process with the mutant."""
         yield {"MUTANT": str(self.keys.index(mutant) + 1), **MANIFEST}
 
-    def selects(self, mutant, program, test):
-        """Returns whether a test counts for a mutant. The tests of a server do only for the code of the stores on servers."""
-        return not IGNORED_TESTS.search(test) and (program != "stores" or not SERVERS.search(test) or bool(ON_SERVERS.match(mutant)))
-
-    def needs(self, mutants, program, test):
-        """Returns whether a test counts for any of these mutants."""
-        some = {bool(ON_SERVERS.match(mutant)): mutant for mutant in mutants}
-        return any(self.selects(mutant, program, test) for mutant in some.values())
+    def is_near(self, mutant, program, test):
+        """Returns whether a test is near a mutant. Those of a server are only near the code of the stores on servers."""
+        return program != "stores" or not SERVERS.search(test) or bool(ON_SERVERS.match(mutant))
 
     def key(self, mutant):
         """Names the mutant and the code of its file when it was built."""

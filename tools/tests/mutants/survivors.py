@@ -1,6 +1,9 @@
-"""The mutants that no test can detect, because they change nothing that the protocol promises, and the reasons."""
+"""The mutants that no test can detect, because they change nothing that the protocol promises, and the reasons. Those of the Rust code
+are in rust_survivors.py."""
 
 from typing import NamedTuple
+
+from tools.tests.mutants.rust_survivors import RUST
 
 
 class Survivor(NamedTuple):
@@ -21,7 +24,6 @@ ANY_NUMBER = "the client takes every number as applied"
 FORGOTTEN = "a row that is forgotten is deleted, not updated"
 FILTERED = "the client filters the records again"
 ONE_CLAIM = "a token belongs to one claim, and a row that was handed back is locked by this transaction"
-ALL_FEATURES = "the tests are built with all features"
 HINT = "a hint to the planner, which changes no result"
 
 SURVIVORS = [
@@ -135,14 +137,6 @@ EXPRESSIONS = {
         ("update update", "hint = :hint", "not written"),
         ("mark update update", "hint = :hint", "not written"),
     )
-}
-
-# Of Rust: the file, the function, the code and its change.
-RUST = {
-    ("src/store/ordering/resolving.rs", "check_resolution", '!cfg!(feature = "order")', "false"): ALL_FEATURES,
-    ("src/store/rules/amending.rs", "check_amendment", '!cfg!(feature = "order") && request.read.sequence.is_some() '
-     "&& matches!(request.amendment, Amendment…", "false"): ALL_FEATURES,
-    ("src/store/rules/amending.rs", "check_amendment", "matches!(request.amendment, Amendment::Settle { .. })", "!"): ALL_FEATURES,
 }
 
 EXPLAINED = {(it.file, it.line, it.old, it.new, it.place): it.why for it in SURVIVORS}

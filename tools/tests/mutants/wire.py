@@ -25,7 +25,7 @@ class Expressions:
     def key(self, mutant):
         return mutant
 
-    def selects(self, mutant, program, test):
+    def is_near(self, mutant, program, test):
         return True
 
     @contextlib.contextmanager
