@@ -127,7 +127,7 @@ async fn in_lambda_a_failed_but_applied_claim_is_withdrawn_before_the_refusal() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_lambda_a_claim_that_may_be_late_is_withdrawn_before_a_conflict() {
+async fn in_lambda_a_conflict_after_a_claim_in_doubt_leaves_no_task() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let keeping = |run, request| async move {
         let mut response = numbered(run, request).await;

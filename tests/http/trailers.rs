@@ -191,7 +191,7 @@ async fn a_check_before_a_replay_sees_the_trailers() {
 }
 
 #[tokio::test]
-async fn a_grpc_response_that_frees_its_key_is_read_to_its_end_and_passed_on() {
+async fn a_broken_grpc_response_is_an_error_although_it_frees_its_key() {
     for (content_type, status) in [("application/grpc", 500), ("text/plain", 503)] {
         let handler = move || async move {
             let broken = stream::once(async {

@@ -144,7 +144,6 @@ async fn without_the_store_requests_are_refused_unless_failing_open_is_chosen() 
     assert_eq!(app.post("k", "{}").await.header("x-run"), Some("2"));
 }
 
-// Tests P26.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_arrives_too_late_fails_open_while_a_handler_may_begin() {
     // A handler may begin for 28.5 seconds, and a request that fails open waits for the store for three.

@@ -110,8 +110,7 @@ fn the_urls_of_the_environment_must_not_be_empty() {
     const TEST: &str = "messages::the_urls_of_the_environment_must_not_be_empty";
     if std::env::var("POSTGRES_URL").is_ok_and(|url| !url.is_empty()) {
         assert!(postgres::Config::from_env().is_ok() && redis_store::Config::from_env().is_ok());
-        let variables = [("POSTGRES_URL", ""), ("REDIS_URL", "")];
-        return assert!(support::process::Process::start(TEST, &variables).succeeds());
+        return assert!(support::process::Process::passes(TEST, &[("POSTGRES_URL", ""), ("REDIS_URL", "")]));
     }
     let of_postgres = "configure (config): set the environment variable POSTGRES_URL to the URL of the database";
     assert_eq!(postgres::Config::from_env().unwrap_err().to_string(), of_postgres);

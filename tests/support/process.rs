@@ -31,6 +31,13 @@ impl Process {
         Self { child, lines }
     }
 
+    /// Returns whether the test passes in a process that runs it alone with these environment variables.
+    pub fn passes(test: &str, variables: &[(&str, &str)]) -> bool {
+        let mut command = Command::new(env::current_exe().unwrap());
+        let output = command.args(["--exact", test]).envs(variables.iter().copied()).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).contains("test result: ok. 1 passed")
+    }
+
     /// Returns the next line that it writes to standard error, or `None` after its end. Panics after two silent minutes.
     pub async fn line(&mut self) -> Option<String> {
         tokio::time::timeout(Duration::from_secs(120), self.lines.recv()).await.expect("it writes or ends")

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{sync::mpsc::UnboundedReceiver, time::sleep};
@@ -48,13 +48,15 @@ pub(super) fn trouble(world: &Arc<World>, slot: &Slot) {
     }
 }
 
-/// Records slow responses, whatever their cause.
-async fn watch(world: Arc<World>, place: usize, mut slow: UnboundedReceiver<Duration>) {
-    while let Some(time) = slow.recv().await {
-        let worker = world.slots[place].worker();
-        let since = world.now().saturating_sub(Ms::try_from(time.as_millis()).unwrap_or(Ms::MAX));
-        world.record(Fact::Slow { worker, since });
-        world.lock().faults.add(Fault::ServerSlow);
+/// Records slow responses to workers that still live, whatever their cause.
+async fn watch(world: Arc<World>, place: usize, mut slow: UnboundedReceiver<Instant>) {
+    while let Some(asked) = slow.recv().await {
+        let time = Ms::try_from(asked.elapsed().as_millis()).unwrap_or(Ms::MAX);
+        let since = world.now().saturating_sub(time);
+        if let Some(worker) = world.slots[place].worker_since(since) {
+            world.record(Fact::Slow { worker, since });
+            world.lock().faults.add(Fault::ServerSlow);
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
     wire::{self, Proxy},
 };
 use crate::{
-    history::{Fact, WorkerId},
+    history::{Fact, Ms, WorkerId},
     report::Fault,
     settings::{MAX_OFFSET_MS, StoreKind},
     worker,
@@ -78,6 +78,7 @@ pub(super) struct Slot {
 struct Occupant {
     process: Option<Child>,
     worker: WorkerId,
+    started: Ms,
     port: Option<u16>,
     is_frozen: bool,
     /// The address of its Runtime API, or of its queue.
@@ -105,6 +106,12 @@ impl Slot {
 
     pub(super) fn worker(&self) -> WorkerId {
         self.lock().worker
+    }
+
+    /// Returns the worker that has been here since this time, if it is the same.
+    pub(super) fn worker_since(&self, since: Ms) -> Option<WorkerId> {
+        let occupant = self.lock();
+        (occupant.started <= since).then_some(occupant.worker)
     }
 
     /// Returns the port of a service that listens.
@@ -164,6 +171,7 @@ impl Slot {
         // The process ends with its input, and so with the coordinator.
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         occupant.worker = number;
+        occupant.started = world.now();
         occupant.port = None;
         occupant.is_frozen = false;
         occupant.process = Some(command.spawn()?);

@@ -87,14 +87,15 @@ fn a_server_that_has_just_started_may_respond_too_late() {
 
 #[test]
 fn a_slow_response_may_come_too_late_for_the_outcome() {
-    let again = |since, at| {
+    let again = |worker, since, at| {
         let ran = Story::queue(Policy::Rerun).invoked(0, 0).ran(10, 0, 0, false);
-        let slow = ran.at(at, Fact::Slow { worker: 0, since }).reported(1_400, 0);
+        let slow = ran.at(at, Fact::Slow { worker, since }).reported(1_400, 0);
         slow.invoked(4_000, 1).ran(4_010, 1, 1, true).acknowledged(4_050, 1)
     };
-    again(31, 600).keeps();
-    again(5, 9).breaks("a decided key does not run");
-    again(1_401, 1_700).breaks("a decided key does not run");
+    again(0, 31, 600).keeps();
+    again(7, 31, 600).breaks("a decided key does not run");
+    again(0, 5, 9).breaks("a decided key does not run");
+    again(0, 1_401, 1_700).breaks("a decided key does not run");
 }
 
 #[test]

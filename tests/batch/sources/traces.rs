@@ -147,7 +147,7 @@ async fn a_source_that_panics_while_it_names_its_origin_ends_nothing() {
     assert_eq!(found, ["panics", "", "pubsub", "process", ""]);
 }
 
-/// The user's code for the origin runs only if traces are exported.
+/// The user's code for the origin runs only if its spans are exported.
 #[tokio::test(start_paused = true)]
 async fn without_traces_a_source_is_not_asked_for_its_origin() {
     let (world, source) = (World::new(), Panics::default());

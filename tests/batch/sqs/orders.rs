@@ -231,7 +231,7 @@ async fn a_record_skipped_before_its_turn_does_not_end_that_of_another() {
     assert_eq!(world.calls(Call::Claim), [2, 1], "the last one is claimed when the first one has ended");
 }
 
-/// Records are decoded until the next claim call is full, of which each entity fills one place.
+/// Records are decoded until the next claim call is full, in which each entity takes one place.
 #[tokio::test(start_paused = true)]
 async fn as_many_records_are_decoded_as_a_claim_call_has_room_for_entities() {
     let of_many: Vec<_> = (0..30).map(|account| set(&format!("{account:02}-"), 1, "succeed", 0)).collect();

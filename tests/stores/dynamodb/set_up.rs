@@ -14,7 +14,7 @@ use lambda_once::{
 use crate::support::{client, dynamodb_endpoint, process::Process, unique_name};
 
 const TABLE: &str = "IDEMPOTENCY_TABLE";
-/// The only test that its own process runs.
+/// The test that the process runs.
 const TEST: &str = "dynamodb::set_up::a_variable_without_the_name_of_the_table_is_reported";
 
 /// Creates a table with this primary key.

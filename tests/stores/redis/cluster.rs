@@ -107,10 +107,13 @@ async fn a_settle_whose_response_a_node_loses_is_sent_again_and_done() {
     let proxies =
         join_all(world.urls.iter().map(|url| wire::Proxy::of_node(Protocol::Resp, host_and_port(url), alias))).await;
     let urls = world.urls.iter().zip(&proxies).map(|(url, proxy)| proxy.in_place_of(url));
-    let store = Config::cluster(urls).response_timeout(RESPONSE_TIMEOUT).build().unwrap();
+    let store = Config::cluster(urls).response_timeout(Duration::from_secs(10)).build().unwrap();
     let scripts = || proxies.iter().map(|proxy| proxy.requests().iter().filter(|it| it.command == "EVALSHA").count());
-    let claims = claims(50);
-    assert!(store.claim(&claims).await.iter().all(is_granted));
+    let (before, claims) = (claims(50), claims(50));
+    assert!(store.claim(&[&before[..], &claims].concat()).await.iter().all(is_granted));
+    // Each node has the script then.
+    let settles: Vec<_> = before.iter().map(|claim| settle_of(claim, complete("1"))).collect();
+    assert!(store.settle(&settles).await.iter().all(Result::is_ok));
     assert!(scripts().all(|count| count > 0), "each node is reached through its proxy");
 
     for proxy in &proxies {

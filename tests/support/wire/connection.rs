@@ -292,11 +292,13 @@ impl Answers {
             tokio::select! {
                 biased; // the end of the server comes after its responses
                 due = self.due.recv() => {
-                    let Some((since, due)) = due else { return };
-                    let given = self.give(due).await;
-                    self.state.lock().unwrap().responded(since.elapsed());
-                    if !matches!(given, Ok(ControlFlow::Continue(()))) {
+                    let Some((asked, due)) = due else { return };
+                    let is_answer = matches!(due, Due::Answer | Due::AnswerAfter(_) | Due::AnswerAs(_));
+                    if !matches!(self.give(due).await, Ok(ControlFlow::Continue(()))) {
                         return;
+                    }
+                    if is_answer {
+                        self.state.lock().unwrap().responded(asked);
                     }
                 }
                 read = self.server.fill() => if !matches!(read, Ok(1..)) {

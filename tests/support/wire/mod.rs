@@ -17,7 +17,7 @@ mod resp;
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -175,12 +175,11 @@ impl Proxy {
         state.round_trips = 0;
     }
 
-    /// Returns the times of responses that take longer than this from now on, when they arrive. They include the time for
-    /// which a fault keeps a response from the client.
-    pub fn slow_responses(&self, limit: Duration) -> UnboundedReceiver<Duration> {
-        let (slow, times) = unbounded_channel();
+    /// Returns the times of requests to which the server responds later than this from now on, when it has responded.
+    pub fn slow_responses(&self, limit: Duration) -> UnboundedReceiver<Instant> {
+        let (slow, requests) = unbounded_channel();
         self.state.lock().unwrap().slow = Some((limit, slow));
-        times
+        requests
     }
 
     /// Returns the number of faults that still apply to requests. Zero shows that every requested fault has occurred.
@@ -273,7 +272,7 @@ struct State {
     round_trips: usize,
     rules: Vec<Rule>,
     /// The limit above which response times are reported, and where.
-    slow: Option<(Duration, UnboundedSender<Duration>)>,
+    slow: Option<(Duration, UnboundedSender<Instant>)>,
 }
 
 impl State {
@@ -286,12 +285,12 @@ impl State {
         (request, action)
     }
 
-    /// Reports how long a response took, if it was slow.
-    fn responded(&self, time: Duration) {
+    /// Reports a response to a request of this time, if it was slow.
+    fn responded(&self, asked: Instant) {
         if let Some((limit, slow)) = &self.slow
-            && time > *limit
+            && asked.elapsed() > *limit
         {
-            let _ = slow.send(time); // fails if the test dropped the receiver
+            let _ = slow.send(asked); // fails if the test dropped the receiver
         }
     }
 }

@@ -44,6 +44,9 @@ STORES = {"lua": "redis", "sql": "postgres", "expressions": "dynamodb"}
 REACHED = ("expressions", "rust")
 # The weight of a test that has detected a mutant of the same file or purpose.
 SAME_PLACE = 100
+# Results besides the names of tests. The result of a test that is no longer there is void, and so is the death of a program, which may
+# have been an interruption.
+VALID = ("hangs", kept.EARLIER)
 # The tests of wrappers and of clusters, which repeat the store's.
 REPEATED = ("cluster", "_in_a_box", "_in_an_arc")
 # Tests of one store that do not name it.
@@ -97,7 +100,7 @@ def stale():
             yield f"tools/tests/mutants/survivors.py: no such mutant: {identity}"
     for file, function, code, *_ in RUST:
         if not has_code(file, function, code):
-            yield f"tools/tests/mutants/survivors.py: no such code: {file}, {function}: {code}"
+            yield f"tools/tests/mutants/rust_survivors.py: no such code: {file}, {function}: {code}"
 
 
 def has_code(file, function, code):
@@ -204,14 +207,17 @@ def of_reach(selection, results):
         subject = Rust()
         # Sorted, because Cargo's order varies, and the recording is found by the order of the tests.
         programs = {name: Program(path, f"rust-{name}-{part}").path for name, path in sorted(subject.build().items())}
+        if gone := [mutant for mutant in map(" | ".join, RUST) if mutant not in subject.mutants()]:
+            sys.exit("\n".join(["tools/tests/mutants/rust_survivors.py: no such mutants:", *gone]))
         earlier = [subject.key(mutant) for mutant in kept.detected(subject.mutants(), subject.codes)]
-        results.add_all({key: kept.EARLIER for key in earlier if not results.known.get(key)})
+        results.add_all({key: kept.EARLIER for key in earlier if key not in results.known})
+        names = [(program, test) for program in programs for test in listed(programs[program]) if not IGNORED_TESTS.search(test)]
         if "--keep" in selection.options:
-            total = kept.write(subject.mutants(), subject.codes, lambda mutant: bool(results.known.get(subject.key(mutant))))
+            valid = {*(test for _, test in names), *VALID}
+            total = kept.write(subject.mutants(), subject.codes, lambda mutant: results.known.get(subject.key(mutant)) in valid)
             say(f"{total['detected']} of {total['mutants']} mutants are detected so far")
             return 0
         mutants = selection.of(subject.mutants())
-        names = [(program, test) for program in programs for test in listed(programs[program]) if not IGNORED_TESTS.search(test)]
     else:
         subject = Expressions(os.environ[VARIABLE])
         programs = {"stores": Program(built(), f"expressions-{part}").path}
@@ -239,8 +245,7 @@ class Verdicts:
     def __init__(self, selection, results, detect, tests):
         self.results, self.detect = results, detect
         self.is_again = "--again" in selection.options
-        # The result of a test that is no longer there is void, and so is the death of a program, which may have been an interruption.
-        self.valid = {*tests, "hangs", kept.EARLIER}
+        self.valid = {*tests, *VALID}
 
     def is_known(self, key, identity):
         known = self.results.known

@@ -26,7 +26,7 @@ FIRST = 1_000_000_000
 # The start of a test program.
 START_S = 0.3
 # A group of tests hangs after this multiple of the sum of their times, and these seconds more.
-PATIENCE_FACTOR, PATIENCE_S = 3, 15
+PATIENCE_FACTOR, PATIENCE_S = 3, 30
 
 
 class Reach:
@@ -35,7 +35,7 @@ class Reach:
     `subject.version` identifies mutants that are not in the programs. `subject.recording()` yields the variables for the process of a
     test, and a function that returns the mutants that it reached.
     `subject.applied(mutant)` yields the variables with which a mutant is on, and `subject.is_near(mutant, program, test)` returns whether a
-    test does not only run in the last pass.
+    test also runs before the last pass.
     """
 
     def __init__(self, subject, name, programs, tests):

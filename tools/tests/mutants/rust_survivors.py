@@ -74,8 +74,6 @@ RUST = {
         "numbers with the exponent 0 are written without one",
     ("src/key/powertools/number.rs", "typescript", "value < 0.0", "<= for <"): "zero has been returned before",
     ("src/key/powertools/number.rs", "typescript", "value == 0.0", "false"): "without the early return both zeros are also written as `0`",
-    ("src/store/dynamodb/item.rs", "attempts", "*number >= 0.0", "> for >="):
-        "DynamoDB returns every zero as `0`, which is read as an integer before it is read as a float",
     ("src/store/dynamodb/region.rs", "<Described as Intercept>::name", "the body", '""'):
         "the SDK shows an interceptor's name only in the error of one that failed, and this one never fails",
     ("src/store/dynamodb/single/ordered.rs", "DynamoDbStore::claim_ordered", "self.clock.now().after(pause) >= lease_until", "> for >="):
@@ -83,10 +81,6 @@ RUST = {
     ("src/store/dynamodb/single/transaction.rs", "DynamoDbStore::commit_writes", "false", "!"):
         "without a request the flag decides nothing: `is_claimless || request.is_none()` is true either way",
     ("src/store/postgres/config.rs", "Config::root_certificates_of", "the body", "Ok(Default::default())", "2"): OTHER_FEATURES,
-    ("src/store/postgres/maintenance.rs", "PostgresStore::purge_on", "left == 0", "false"):
-        "a DELETE with LIMIT 0 deletes nothing; the break only saves its round trip",
-    ("src/store/postgres/rollback.rs", "Begun::end", "connection.is_some()", "true"):
-        "ROLLBACK fails only if the connection is lost, and then the query for the status fails, too",
     ("src/store/postgres/tls.rs", "connector", "the arm SslMode::Disable", "SslMode::Prefer", "deleted"): OTHER_FEATURES,
     ("src/store/postgres/tls.rs", "connector", "the body", "Ok(Default::default())", "2"): OTHER_FEATURES,
     ("src/store/redis/scripts.rs", "Script::call_on_mark", "false", "!"):
