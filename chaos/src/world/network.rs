@@ -31,7 +31,7 @@ const FAULTS: [(Fault, u32); 9] = [
     (Fault::FailedAfter, 4),
 ];
 
-/// A response that takes longer is recorded.
+/// A response of DynamoDB Local that takes longer is recorded.
 const SLOW: Duration = Duration::from_millis(250);
 
 /// The longest delay of a request whose client has given up.
@@ -44,7 +44,10 @@ type Draw = Arc<Mutex<Option<Fault>>>;
 pub(super) fn trouble(world: &Arc<World>, slot: &Slot) {
     for proxy in &slot.proxies {
         trouble_at(world, slot, proxy);
-        tokio::spawn(watch(Arc::clone(world), place(world, slot), proxy.slow_responses(SLOW)));
+        // Only the emulator is slow without a reason. Statements on PostgreSQL wait for locks.
+        if world.options.store == StoreKind::DynamoDb {
+            tokio::spawn(watch(Arc::clone(world), place(world, slot), proxy.slow_responses(SLOW)));
+        }
     }
 }
 
