@@ -15,7 +15,7 @@ use tokio::{
 use super::{proxy::Proxy, *};
 use crate::support::{
     tls::{Certificates, TlsProxy},
-    wire::{Protocol, host_and_port},
+    wire::{self, Protocol, host_and_port},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,9 +88,7 @@ async fn a_pooler_that_refuses_start_up_options_has_the_setting_named() {
             socket.read_exact(&mut start_up).await.unwrap();
             let option = start_up.windows(23).any(|part| part == b"options\0-c lock_timeout");
             assert_eq!(option, has_options, "as in the protocol");
-            let fields = format!("SFATAL\0VFATAL\0C{code}\0Munsupported startup parameter: options\0\0");
-            let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
-            socket.write_all(&[b"E", &length[..], fields.as_bytes()].concat()).await.unwrap();
+            socket.write_all(&wire::refusal("FATAL", code, None)).await.unwrap();
             socket.shutdown().await.unwrap();
         };
         let mut config = support::postgres::config(url.parse().unwrap());

@@ -175,12 +175,12 @@ async fn a_request_that_has_waited_alone_for_its_lock_is_not_repeated() {
     let url = support::postgres::url();
     let proxy = wire::Proxy::start(wire::Protocol::Postgres, wire::host_and_port(&url)).await;
     let config = support::postgres::config(proxy.in_place_of(&url).parse().unwrap());
-    let store = config.lock_timeout(Duration::from_millis(200)).build().unwrap();
+    let scope = support::unique_name("locks");
+    let store = config.scope(&scope).lock_timeout(Duration::from_millis(200)).build().unwrap();
     let sent = |part: &str| proxy.requests().iter().filter(|request| request.command.contains(part)).count();
     let [held, inserted] = [claim(), claim()];
     granted(&store, &held).await;
     let transaction = Transaction::holding(&[&held]).await;
-    let scope = format!("{store:?}").split('"').nth(1).unwrap().to_owned();
     let values = format!("('{scope}', {}, 1, 1, 9999999999, 1)", literal(&inserted));
     let columns = "scope, key_hash, status, attempt, expiration, v";
     transaction.execute(&format!("INSERT INTO once_records ({columns}) VALUES {values}")).await;

@@ -32,13 +32,6 @@ fn of(error: &Error) -> (ErrorKind, ErrorStatus) {
     (error.kind(), error.status())
 }
 
-/// Returns a response of the server with this severity and SQLSTATE.
-fn refusal(severity: &str, code: &str) -> Vec<u8> {
-    let fields = format!("S{severity}\0V{severity}\0C{code}\0Minjected by the test\0\0");
-    let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
-    [b"E".as_slice(), &length, fields.as_bytes(), b"Z\0\0\0\x05I"].concat()
-}
-
 const UNAVAILABLE: (ErrorKind, ErrorStatus) = (ErrorKind::Unavailable, ErrorStatus::Temporary);
 const AMBIGUOUS: (ErrorKind, ErrorStatus) = (ErrorKind::Unavailable, ErrorStatus::Ambiguous);
 const TIMEOUT: (ErrorKind, ErrorStatus) = (ErrorKind::Timeout, ErrorStatus::Temporary);

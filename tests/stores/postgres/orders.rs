@@ -349,7 +349,7 @@ async fn a_refused_commit_is_undone_unless_its_session_ends() {
     let proxy = wire::Proxy::start(wire::Protocol::Postgres, wire::host_and_port(&url)).await;
     let store = support::postgres::config(proxy.in_place_of(&url).parse().unwrap()).build().unwrap();
     for (severity, code, expected) in [("FATAL", "57P01", AMBIGUOUS), ("ERROR", "40001", UNAVAILABLE)] {
-        proxy.on_command("COMMIT").respond(refusal(severity, code));
+        proxy.on_command("COMMIT").respond(wire::refusal(severity, code, Some('I')));
         let error = claim_one(&store, &ordered(&entity(), 5)).await.unwrap_err();
         assert_eq!(of(&error), expected, "{code}: {error}");
         assert_eq!(proxy.pending_faults(), 0);

@@ -276,7 +276,7 @@ async fn a_commit_that_finds_an_unknown_format_has_lost_its_lease() {
             let reads = |request: &wire::Request| {
                 request.command.contains("\"once_records\"") && !request.command.contains("UPDATE")
             };
-            proxy.on(reads).respond(refusal("ERROR", "57014"));
+            proxy.on(reads).respond(wire::refusal("ERROR", "57014", Some('I')));
         }
         let settled = Transactional::commit(&store, &transaction, Some(&settle_of(&claim, complete("1")))).await;
         let expected = if is_readable { Ok(Settled::LeaseLost { current: None }) } else { Err(TIMEOUT) };

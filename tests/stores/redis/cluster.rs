@@ -103,10 +103,7 @@ async fn a_silent_node_whose_calls_are_dropped_has_its_connections_opened_anew()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_settle_whose_response_a_node_loses_is_sent_again_and_done() {
     let world = World::new(RESPONSE_TIMEOUT).await;
-    let alias = std::net::Ipv4Addr::new(127, 0, 0, 9).into();
-    let proxies =
-        join_all(world.urls.iter().map(|url| wire::Proxy::of_node(Protocol::Resp, host_and_port(url), alias))).await;
-    let urls = world.urls.iter().zip(&proxies).map(|(url, proxy)| proxy.in_place_of(url));
+    let (proxies, urls) = wire::Proxy::of_cluster(world.cluster.url()).await;
     let store = Config::cluster(urls).response_timeout(Duration::from_secs(10)).build().unwrap();
     let scripts = || proxies.iter().map(|proxy| proxy.requests().iter().filter(|it| it.command == "EVALSHA").count());
     let (before, claims) = (claims(50), claims(50));

@@ -39,18 +39,10 @@ async fn a_user_without_info_is_warned_about_skipped_checks() {
 #[cfg(all(feature = "redis-cluster", target_os = "linux"))]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_responds_to_a_ping_alone_fails_the_warm_up() {
-    use crate::support::wire::{Protocol, Proxy, host_and_port};
-
     let cluster = Server::start("valkey-cluster", &[]);
-    let alias = std::net::IpAddr::from([127, 0, 0, 9]);
-    let (mut urls, mut proxies) = (Vec::new(), Vec::new());
-    for url in cluster.url().split(',') {
-        let proxy = Proxy::of_node(Protocol::Resp, host_and_port(url), alias).await;
-        urls.push(proxy.in_place_of(url));
-        proxies.push(proxy);
-    }
+    let (proxies, urls) = crate::support::wire::Proxy::of_cluster(cluster.url()).await;
     let config = lambda_once::store::redis::Config::cluster(urls).connect_timeout(super::PATIENCE);
-    let store = config.response_timeout(std::time::Duration::from_millis(500)).build().unwrap();
+    let store = config.response_timeout(std::time::Duration::from_secs(2)).build().unwrap();
     store.warm_up().await.unwrap();
     let _silent = proxies[1].on_command("INFO").times(100).hang();
     let error = store.warm_up().await.unwrap_err();

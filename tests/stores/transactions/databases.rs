@@ -18,7 +18,7 @@ use crate::support::{
     self, client, dynamodb_endpoint,
     stores::{Backend, Records},
     unique_name,
-    wire::{Fault, Request},
+    wire::{self, Fault, Request},
 };
 
 /// Turns each function, which takes a [`Database`] as a type parameter, into one test per database.
@@ -202,9 +202,7 @@ impl Database for PostgresStore {
     }
 
     fn refuse(fault: Fault<'_>) {
-        let fields = b"SERROR\0VERROR\0C40001\0Mcould not serialize access\0\0";
-        let length = u32::try_from(fields.len() + 4).unwrap();
-        fault.respond([b"E".as_slice(), &length.to_be_bytes(), fields, b"Z\0\0\0\x05E"].concat());
+        fault.respond(wire::refusal("ERROR", "40001", Some('E')));
     }
 
     async fn rows(client: &tokio_postgres::Client, ledger: &str) -> Vec<(String, String)> {

@@ -121,9 +121,7 @@ async fn on_postgresql_a_commit_and_its_release_may_arrive_in_any_order() {
 /// The server ends the session of a commit that it may have applied, for example one that waits for a standby.
 #[tokio::test]
 async fn on_postgresql_a_commit_whose_session_ends_may_have_been_applied() {
-    let fields = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0";
-    let length = u32::try_from(fields.len() + 4).unwrap();
-    let ended = bytes::Bytes::from([b"E".as_slice(), &length.to_be_bytes(), fields, b"Z\0\0\0\x05I"].concat());
+    let ended = bytes::Bytes::from(crate::support::wire::refusal("FATAL", "57P01", Some('I')));
     for mode in super::MODES {
         let world = World::<PostgresStore>::new().await;
         let answer = ended.clone();

@@ -33,6 +33,19 @@ fn failures() -> [(Failure, Verdict); 2] {
 }
 
 impl Postgres {
+    /// Runs work in a transaction.
+    async fn run<W, F>(&self, mode: Mode, order: &str, work: W) -> Result<Outcome<()>, lambda_once::Error>
+    where
+        W: FnOnce(Transaction) -> F + Send,
+        F: Future<Output = Result<(), Failure>> + Send,
+    {
+        let operation = self.once.operation(DEBIT, order).in_transaction(&self.store);
+        match mode {
+            Mode::Claimed => operation.run(work).await,
+            Mode::WithoutClaim => operation.without_claim().run(work).await,
+        }
+    }
+
     /// Asserts that the operation's outcome is unknown, its claim kept, and an error logged.
     async fn is_unknown<T: std::fmt::Debug>(
         &self,
@@ -137,11 +150,7 @@ async fn a_statement_that_still_runs_leaves_an_unknown_outcome() {
                 _ = slow.arrived() => Err::<(), _>(Failure::transient("it takes too long")),
             }
         };
-        let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
-        let outcome = match mode {
-            Mode::Claimed => operation.run(work).await,
-            Mode::WithoutClaim => operation.without_claim().run(work).await,
-        };
+        let outcome = world.run(mode, &order, work).await;
         world.is_unknown((mode, &order), outcome, &collector).await;
     }
 }
@@ -159,11 +168,7 @@ async fn a_commit_before_a_failed_statement_leaves_an_unknown_outcome() {
                 assert!(client.batch_execute("SELECT 1 / 0").await.is_err());
                 Err::<(), _>(end)
             };
-            let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
-            let outcome = match mode {
-                Mode::Claimed => operation.run(work).await,
-                Mode::WithoutClaim => operation.without_claim().run(work).await,
-            };
+            let outcome = world.run(mode, &order, work).await;
             world.is_unknown((mode, &order), outcome, &collector).await;
         }
     }
@@ -206,11 +211,7 @@ async fn a_session_that_the_server_ends_is_rolled_back() {
                 assert!(client.batch_execute("SELECT pg_terminate_backend(pg_backend_pid())").await.is_err());
                 Err::<(), _>(end)
             };
-            let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
-            let outcome = match mode {
-                Mode::Claimed => operation.run(work).await,
-                Mode::WithoutClaim => operation.without_claim().run(work).await,
-            };
+            let outcome = world.run(mode, &order, work).await;
             world.is_rolled_back(&order, outcome, verdict).await;
         }
     }
@@ -276,11 +277,7 @@ async fn a_clone_does_not_hide_a_commit_before_a_failed_statement() {
                 assert!(client.batch_execute("SELECT 1 / 0").await.is_err());
                 end
             };
-            let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
-            let outcome = match mode {
-                Mode::Claimed => operation.run(work).await,
-                Mode::WithoutClaim => operation.without_claim().run(work).await,
-            };
+            let outcome = world.run(mode, &order, work).await;
             assert_eq!(world.ledger.rows(&order).await.len(), 1, "{order}");
             world.is_unknown((mode, &order), outcome, &collector).await;
         }
@@ -302,11 +299,7 @@ async fn a_clone_does_not_hide_that_the_handler_has_rolled_back() {
                 world.ledger.enter(&transaction, &order).await?;
                 end
             };
-            let operation = world.once.operation(DEBIT, &order).in_transaction(&world.store);
-            let outcome = match mode {
-                Mode::Claimed => operation.run(work).await,
-                Mode::WithoutClaim => operation.without_claim().run(work).await,
-            };
+            let outcome = world.run(mode, &order, work).await;
             assert_eq!(world.ledger.rows(&order).await.len(), 1, "{order}");
             world.is_unknown((mode, &order), outcome, &collector).await;
         }

@@ -33,6 +33,8 @@ use tokio::{
 use faults::{Action, Rule};
 #[allow(unused_imports, reason = "not every test binary names them")]
 pub use faults::{Fault, Held, KeptRequest, LateRequest, Withheld};
+#[allow(unused_imports, reason = "not every test binary names it")]
+pub use postgres::refusal;
 
 /// The protocol of client and server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +131,17 @@ impl Proxy {
         assert_eq!(alias.to_string().len(), address.ip().to_string().len(), "a response keeps its length");
         let upstream = Upstream { protocol, address, alias: Some(alias) };
         Self::listen((alias, address.port()).into(), upstream).await
+    }
+
+    /// Starts a proxy for each node of a cluster, and returns them with the URLs of the cluster behind them.
+    pub async fn of_cluster(urls: &str) -> (Vec<Self>, Vec<String>) {
+        let (mut proxies, mut behind) = (Vec::new(), Vec::new());
+        for url in urls.split(',') {
+            let proxy = Self::of_node(Protocol::Resp, host_and_port(url), Ipv4Addr::new(127, 0, 0, 9).into()).await;
+            behind.push(proxy.in_place_of(url));
+            proxies.push(proxy);
+        }
+        (proxies, behind)
     }
 
     async fn listen(address: SocketAddr, upstream: Upstream) -> Self {

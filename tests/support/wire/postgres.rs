@@ -11,6 +11,15 @@ const SSL: u32 = 80_877_103;
 const GSS_ENCRYPTION: u32 = 80_877_104;
 const CANCEL: u32 = 80_877_102;
 
+/// Returns the server's response that refuses a request with this severity and SQLSTATE, and the status of the session after it:
+/// `I` outside a transaction, `E` in a failed one, and none if the session ends.
+pub fn refusal(severity: &str, code: &str, status: Option<char>) -> Vec<u8> {
+    let fields = format!("S{severity}\0V{severity}\0C{code}\0Minjected by the test\0\0");
+    let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
+    let ready = status.map_or_else(String::new, |status| format!("Z\0\0\0\x05{status}"));
+    [b"E".as_slice(), &length, fields.as_bytes(), ready.as_bytes()].concat()
+}
+
 /// The prepared statements of a connection, with the messages that prepared them.
 #[derive(Default)]
 pub(super) struct Statements(HashMap<Bytes, (String, Bytes)>);
