@@ -59,6 +59,19 @@ fn nothing_runs_after_an_operator_has_settled_the_key() {
     settled.ran(4_210, 1, 1, true).acknowledged(4_250, 1).breaks("a decided key does not run");
 }
 
+/// A worker is frozen when it is about to begin a run, before or after an operator settles the key.
+#[test]
+fn a_run_that_was_decided_before_a_settle_alone_may_begin_after_it() {
+    let late = |frozen| {
+        let settled = lost(Policy::Rerun).invoked(3_900, 1).amended(4_000, false, Amendment::Applied);
+        let mut story = settled.at(frozen, Fact::Frozen { worker: 1 }).at(4_300, Fact::Thawed { worker: 1 });
+        story.0.events.sort_by_key(|event| event.at);
+        story.ran(4_301, 1, 1, true).acknowledged(4_350, 1)
+    };
+    late(4_099).keeps();
+    late(4_101).breaks("a decided key does not run");
+}
+
 /// A loss before a release is no reason to refuse a message that is sent after it.
 #[test]
 fn a_message_sent_after_a_release_is_not_refused_for_an_earlier_loss() {
