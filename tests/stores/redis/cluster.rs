@@ -18,6 +18,8 @@ use crate::support::{
 };
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
+/// A time limit that no test should reach.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The node that stops responding, with its share of the slots.
 const SILENT: usize = 1;
 const ITS_SLOTS: std::ops::Range<u16> = 5461..10922;
@@ -88,7 +90,7 @@ async fn a_silent_node_is_a_timeout_and_its_connections_are_opened_anew() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_node_whose_calls_are_dropped_has_its_connections_opened_anew() {
-    let mut world = World::new(Duration::from_secs(60)).await;
+    let mut world = World::new(PATIENCE).await;
     let request = world.claim().await;
     let before = world.connections().await;
     world.cluster.freeze_node(SILENT);
@@ -102,9 +104,9 @@ async fn a_silent_node_whose_calls_are_dropped_has_its_connections_opened_anew()
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_settle_whose_response_a_node_loses_is_sent_again_and_done() {
-    let world = World::new(RESPONSE_TIMEOUT).await;
+    let world = World::new(PATIENCE).await;
     let (proxies, urls) = wire::Proxy::of_cluster(world.cluster.url()).await;
-    let store = Config::cluster(urls).response_timeout(Duration::from_secs(10)).build().unwrap();
+    let store = Config::cluster(urls).connect_timeout(PATIENCE).response_timeout(PATIENCE).build().unwrap();
     let scripts = || proxies.iter().map(|proxy| proxy.requests().iter().filter(|it| it.command == "EVALSHA").count());
     let (before, claims) = (claims(50), claims(50));
     assert!(store.claim(&[&before[..], &claims].concat()).await.iter().all(is_granted));
@@ -124,7 +126,9 @@ async fn a_settle_whose_response_a_node_loses_is_sent_again_and_done() {
         };
         assert!(matches!(settled, Ok(lambda_once::store::Settled::Done { .. })), "{settled:?}");
     }
-    assert_eq!(scripts().sum::<usize>(), claims.len() + proxies.len(), "one of each node is sent twice");
+    assert!(proxies.iter().all(|proxy| proxy.pending_faults() == 0), "each node has lost a response");
+    // A command that is sent before its node is reached again may go to another one first.
+    assert!(scripts().sum::<usize>() >= claims.len() + proxies.len(), "one of each node is sent twice");
     let rivals: Vec<_> = claims.iter().map(rival).collect();
     assert!(store.claim(&rivals).await.iter().all(|answer| is_replay(answer, "1")));
 }
@@ -152,11 +156,14 @@ async fn behind_tls(urls: &[String], certificates: &Certificates) -> Vec<TlsProx
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_of_a_cluster_is_reached_over_tls() {
-    let world = World::new(RESPONSE_TIMEOUT).await;
+    let world = World::new(PATIENCE).await;
     let certificates = Certificates::new();
     let proxies = behind_tls(&world.urls, &certificates).await;
-    let urls = || proxies.iter().map(|proxy| format!("rediss://{}", proxy.address));
-    let store = Config::cluster(urls()).root_certificates(certificates.authority.clone()).build().unwrap();
+    let config = |authority| {
+        let urls = proxies.iter().map(|proxy| format!("rediss://{}", proxy.address));
+        Config::cluster(urls).connect_timeout(PATIENCE).response_timeout(PATIENCE).root_certificates(authority)
+    };
+    let store = config(certificates.authority.clone()).build().unwrap();
     let claims = claims(50);
     assert!(store.claim(&claims).await.iter().all(is_granted));
     let settles: Vec<_> = claims.iter().map(|claim| settle_of(claim, complete("1"))).collect();
@@ -164,7 +171,7 @@ async fn every_node_of_a_cluster_is_reached_over_tls() {
     let rivals: Vec<_> = claims.iter().map(rival).collect();
     assert!(store.claim(&rivals).await.iter().all(|answer| is_replay(answer, "1")));
 
-    let distrusting = Config::cluster(urls()).root_certificates(Certificates::new().authority).build().unwrap();
+    let distrusting = config(Certificates::new().authority).build().unwrap();
     let error = claim_one(&distrusting, &claim()).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
     assert!(error.to_string().contains("`root_certificates`"), "{error}");
