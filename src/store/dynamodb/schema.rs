@@ -109,8 +109,8 @@ impl AttributeNames {
     }
 
     /// Returns the names that records of AWS Powertools do not have.
-    fn details(&self) -> [&String; 6] {
-        [&self.operation, &self.label, &self.sequence, &self.claimed_at, &self.settled_at, &self.open]
+    fn details(&self) -> [&String; 7] {
+        [&self.operation, &self.label, &self.sequence, &self.claimed_at, &self.settled_at, &self.released, &self.open]
     }
 
     fn all(&self) -> impl Iterator<Item = &str> {

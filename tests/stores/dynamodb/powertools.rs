@@ -2,22 +2,30 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_once::{
-    DynamoDbStore, Error, ErrorKind, Failure, Idempotency, Outcome, Store,
+    CachedStore, DynamoDbStore, Error, ErrorKind, Failure, Idempotency, Outcome, Store, Verdict,
     clock::ManualClock,
+    order::Entity,
     record::{StoredData, StoredResult},
     store::{
-        ClaimRequest, ResultData, Settled, Settlement,
+        ClaimRequest, Claimed, Refusal, ResultData, Settled, Settlement, Takeover,
+        amend::Amend,
         dynamodb::{Calls, Config, Powertools},
+        fault::FaultStore,
+        listing::{List, ListRequest, ListedState},
         transaction::Transactional,
     },
 };
 use serde_json::{Value, json};
+use tracing::Level;
 
 use super::{World, assert_outcome, in_both_shapes, item, seconds, support, text};
 use crate::support::{
     FUTURE,
     collector::Collector,
-    requests::{RETENTION, claim, claim_one, complete, entity, granted, ordered, read_one, settle_one},
+    requests::{
+        HAND_BACK, LAPSE, RETENTION, claim, claim_one, complete, entity, granted, ordered, read_one, rival, settle_of,
+        settle_one,
+    },
 };
 
 const PLACE: &str = "place";
@@ -87,7 +95,110 @@ async fn an_item_has_exactly_the_attributes_of_its_language(calls: Calls) {
     }
 }
 
-in_both_shapes!(an_item_has_exactly_the_attributes_of_its_language);
+/// AWS Powertools may use the names of other attributes with a different meaning.
+async fn attributes_of_others_in_powertools_items_are_left_alone(calls: Calls) {
+    let world = World::new().await;
+    let clock = ManualClock::at(FUTURE);
+    let config = Config::new(&world.table).calls(calls).powertools(Powertools::python("orders"));
+    let store = config.build(support::client(&world.url).await).unwrap().with_clock(clock.clone());
+    let once = Idempotency::builder(store.clone()).build().unwrap();
+    let claim = ClaimRequest { key: once.key_hash(PLACE, &1).unwrap(), label: Some("order 7".into()), ..claim() };
+    granted(&store, &claim).await;
+    let others = ["operation", "label", "sequence", "claimed_at", "settled_at", "released", "open"];
+    let are_kept = async || {
+        let found = world.only_item().await.unwrap();
+        others.iter().all(|name| found.get(*name) == Some(&text("kept")))
+    };
+    let mut found = world.only_item().await.unwrap();
+    found.extend(others.map(|name| (name.to_owned(), text("kept"))));
+    world.put_item(found).await;
+
+    clock.advance(LAPSE);
+    let taker = rival(&claim);
+    assert!(granted(&store, &taker).await.took_over());
+    assert!(are_kept().await, "a takeover");
+    settle_one(&store, &taker, HAND_BACK).await.unwrap();
+    assert!(are_kept().await, "a hand-back");
+    let next = rival(&claim);
+    assert!(granted(&store, &next).await.took_over());
+    settle_one(&store, &next, complete("1")).await.unwrap();
+    assert!(are_kept().await, "a completion");
+    clock.advance(RETENTION * 2);
+    let last = rival(&claim);
+    granted(&store, &last).await;
+    assert!(are_kept().await, "a claim over an outcome that has expired");
+
+    // In batches a claim takes one request if the key is new, and three if the record is replaced.
+    let requests = world.requests();
+    match calls {
+        Calls::Batched => assert_eq!(requests, ["BatchExecuteStatement"; 12]),
+        _ => assert_eq!(requests, ["UpdateItem"; 6]),
+    }
+    assert_eq!(read_one(&store, &last).await.unwrap().owner, Some(last.owner));
+}
+
+/// In other records this attribute is an operator's release of an attempt.
+async fn a_number_named_released_in_a_powertools_item_releases_nothing(calls: Calls) {
+    let world = World::new().await;
+    let clock = ManualClock::at(FUTURE);
+    let config = Config::new(&world.table).calls(calls).powertools(Powertools::python("orders"));
+    let store = config.build(support::client(&world.url).await).unwrap().with_clock(clock.clone());
+    let once = Idempotency::builder(store.clone()).build().unwrap();
+    let key = once.key_hash(PLACE, &1).unwrap();
+    let claim = ClaimRequest { key, takeover: Takeover::Refused, ..claim() };
+    granted(&store, &claim).await;
+    let mut found = world.only_item().await.unwrap();
+    found.extend(item([("released", AttributeValue::N("1".to_owned()))]));
+    assert_eq!(found["attempt"], AttributeValue::N("1".to_owned()));
+    world.put_item(found).await;
+
+    clock.advance(LAPSE);
+    let refused = claim_one(&store, &rival(&claim)).await.unwrap();
+    assert!(matches!(refused, Claimed::Refused(Refusal::Abandoned { .. })), "{refused:?}");
+    let (transaction, committing) = (store.open(), rival(&claim));
+    store.claim_within(&transaction, &committing).await.unwrap();
+    let settled = store.commit(&transaction, Some(&settle_of(&committing, complete("1")))).await.unwrap();
+    assert!(matches!(settled, Settled::LeaseLost { .. }), "{settled:?}");
+    assert_eq!(read_one(&store, &claim).await.unwrap().owner, Some(claim.owner));
+}
+
+in_both_shapes!(
+    an_item_has_exactly_the_attributes_of_its_language,
+    attributes_of_others_in_powertools_items_are_left_alone,
+    a_number_named_released_in_a_powertools_item_releases_nothing,
+);
+
+#[tokio::test]
+async fn with_a_sort_key_the_partition_key_has_its_constant() {
+    let client = support::client(&support::dynamodb_endpoint()).await;
+    let table = support::unique_name("sorted");
+    let config = Config::new(&table).sort_key("sk", "idempotency#orders").powertools(Powertools::python("orders"));
+    let store = config.build(client.clone()).unwrap().with_clock(ManualClock::at(FUTURE));
+    store.create_table().await.unwrap();
+    let once = Idempotency::builder(store).clock(ManualClock::at(FUTURE)).build().unwrap();
+    let outcome = once.operation(PLACE, &1).run(async || Ok::<_, Failure>(())).await;
+    assert_outcome!(outcome, Ok(Outcome::Executed(())));
+    let items = client.scan().table_name(&table).consistent_read(true).send().await.unwrap().items.unwrap();
+    let hash = text(&format!("orders#{IN_PYTHON}"));
+    assert_eq!((&items[0]["id"], &items[0]["sk"]), (&text("idempotency#orders"), &hash));
+}
+
+#[tokio::test]
+async fn a_wrapped_store_has_the_keys_of_powertools() {
+    let world = World::new().await;
+    let (store, _) = shared(&world, Calls::Single, Powertools::python("orders"));
+    let wrapped: [Box<dyn Store>; 3] = [
+        Box::new(std::sync::Arc::new(store.clone())),
+        Box::new(FaultStore::new(store.clone(), 1)),
+        Box::new(CachedStore::new(store).with_clock(ManualClock::at(FUTURE))),
+    ];
+    for store in wrapped {
+        let once = Idempotency::builder(store).clock(ManualClock::at(FUTURE)).build().unwrap();
+        let outcome = once.operation(PLACE, &1).run(async || Ok::<_, Failure>(7)).await;
+        assert_outcome!(outcome, Ok(Outcome::Executed(7) | Outcome::Replayed(7)));
+        assert_eq!(world.only_item().await.unwrap()["id"], text(&format!("orders#{IN_PYTHON}")));
+    }
+}
 
 /// A function in TypeScript that returns `undefined` stores no result. In Python there always is one.
 #[tokio::test]
@@ -102,10 +213,49 @@ async fn a_completed_record_without_a_result_has_null_in_typescript_alone() {
     ] {
         let world = World::new().await;
         let (store, once) = shared(&world, Calls::Single, function);
-        world.put_item(item([("id", text(&id)), ("status", text("COMPLETED")), ("expiration", seconds(3600))])).await;
         let key = once.key_hash(PLACE, &1).unwrap();
-        let record = store.read(&[key], ResultData::Include).await.remove(0).unwrap().expect("a record");
-        assert_eq!(record.result, StoredResult { data, dropped: false, superseded: false });
+        for (status, dropped, data) in
+            [("COMPLETED", false, data), ("COMPLETED", true, None), ("INPROGRESS", false, None)]
+        {
+            let record = [("id", text(&id)), ("status", text(status)), ("expiration", seconds(3600))];
+            let dropped_result = ("result_dropped", AttributeValue::Bool(dropped));
+            world.put_item(item(record).into_iter().chain(item([dropped_result])).collect()).await;
+            let record = store.read(&[key], ResultData::Include).await.remove(0).unwrap().expect("a record");
+            assert_eq!(record.result, StoredResult { data, dropped, superseded: false }, "{status}");
+        }
+    }
+}
+
+/// Powertools could not read it otherwise.
+#[tokio::test]
+async fn a_large_result_is_not_compressed() {
+    let world = World::new().await;
+    let (_, once) = shared(&world, Calls::Single, Powertools::python("orders"));
+    let large = "lorem ipsum ".repeat(1_000);
+    let outcome = once.operation(PLACE, &1).run(async || Ok::<_, Failure>(large.clone())).await;
+    assert_outcome!(outcome, Ok(Outcome::Executed(_)));
+    assert_eq!(world.only_item().await.unwrap()["data"], text(&format!("\"{large}\"")));
+}
+
+/// The records have no failures, so the operation may run again.
+#[tokio::test]
+async fn a_permanent_failure_leaves_no_record_and_no_error_in_the_log() {
+    for is_claimed in [true, false] {
+        let world = World::new().await;
+        let (store, once) = shared(&world, Calls::Single, Powertools::python("orders"));
+        let operation = once.operation(PLACE, &1);
+        let fails = || Err::<(), _>(Failure::permanent("no such dish"));
+        let (collector, guard) = Collector::install();
+        let outcome = if is_claimed {
+            operation.run(async || fails()).await
+        } else {
+            operation.in_transaction(&store).without_claim().run(async |_| fails()).await
+        };
+        drop(guard);
+        assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Permanent);
+        assert_eq!(world.only_item().await, None, "{is_claimed}");
+        let lines = collector.lines();
+        assert!(lines.iter().all(|line| line.level > Level::ERROR), "{is_claimed}: {lines:?}");
     }
 }
 
@@ -141,6 +291,10 @@ async fn requests_that_the_records_cannot_represent_are_refused() {
         assert_refused(&store.claim_within(&store.open(), claim).await.unwrap_err(), says);
         assert_refused(&settle_one(&store, claim, complete("1")).await.unwrap_err(), says);
     }
+    let listed = store.list(&ListRequest::new(ListedState::Failed)).await;
+    assert_refused(&listed.unwrap_err(), "cannot be listed");
+    let marks = store.marks(&[Entity::of(&in_order.key)]).await.remove(0);
+    assert_refused(&marks.unwrap_err(), "have no order");
     granted(&store, &mine).await;
     let failed = Settlement::fail(StoredResult::DROPPED, RETENTION);
     let superseded = Settlement::complete(StoredResult::SUPERSEDED, RETENTION);

@@ -60,6 +60,8 @@ impl Statements {
         let details: &[&str] = if schema.has_details() { &[&names.operation, &names.claimed_at] } else { &[] };
         let open = schema.has_listing_index.then_some(&*names.open);
         let settled: &[&str] = if schema.has_details() { &[&names.settled_at] } else { &[] };
+        let not_released =
+            if schema.has_details() { format!(" AND {} IS MISSING", quoted(&names.released)) } else { String::new() };
         let insert = |fingerprint: bool, label: bool| {
             let fingerprint = fingerprint.then_some(&*names.validation);
             let label = (label && schema.has_details()).then_some(&*names.label);
@@ -98,12 +100,11 @@ impl Statements {
             failed: outcomes(""),
             delete: format!("DELETE FROM {table} WHERE {still_mine} AND {}<>?", quoted(&names.prior_status)),
             hand_back: format!(
-                "{} AND {} IS MISSING",
+                "{}{not_released}",
                 update(
                     &[&[names.in_progress_expiration.as_str()], settled].concat(),
                     &format!(" REMOVE {}", quoted(&names.owner)),
-                ),
-                quoted(&names.released)
+                )
             ),
             renew: format!(
                 "{} AND {lease}<=? AND {}<=? AND {lease}>=?",

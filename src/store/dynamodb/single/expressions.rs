@@ -91,6 +91,8 @@ impl Expressions {
         let still_mine = format!("{} = :owner AND {status} = :inprogress", n.owner);
         let has_details = schema.has_details();
         let settled = if has_details { format!(", {} = :settled", n.settled_at) } else { String::new() };
+        let not_released =
+            if has_details { format!(" AND attribute_not_exists({})", n.released) } else { String::new() };
         let outcome = format!("SET {status} = :outcome, {expiration} = :expiration{settled}");
         let outcomes = |more: String| Outcomes {
             without_data: expression(format!("{outcome}{more}"), still_mine.clone()),
@@ -108,7 +110,7 @@ impl Expressions {
             // A release takes a different write, which passes it on.
             hand_back: expression(
                 format!("SET {lease} = :ended{settled} REMOVE {}", n.owner),
-                format!("{still_mine} AND attribute_not_exists({})", n.released),
+                format!("{still_mine}{not_released}"),
             ),
             hand_back_released: expression(
                 format!("SET {lease} = :ended{settled}, {} = :released REMOVE {}", n.released, n.owner),
@@ -208,13 +210,14 @@ impl Claims {
         };
         let (is_absent, is_expired, is_lapsed) =
             (is_absent(n), is_expired(n), is_lapsed(n, with_fingerprint, schema.has_details()));
+        let is_released = is_released(n, schema.has_details());
         // A value that is not a number, or is negative, cannot be incremented.
         let counts = format!("(attribute_not_exists({attempt}) OR {attempt} >= :zero)");
         let one_more = format!("if_not_exists({attempt}, :zero) + :one");
         Self {
             create: expression(
                 update(&one_more),
-                format!("{is_absent} OR (({is_expired} OR ({is_lapsed} AND {})) AND {counts})", is_released(n)),
+                format!("{is_absent} OR (({is_expired} OR ({is_lapsed} AND {is_released})) AND {counts})"),
             ),
             take_over: expression(
                 update(&one_more),
@@ -229,12 +232,12 @@ impl Replaceable {
     fn new(
         n: &AttributeNames,
         with_fingerprint: bool,
-        has_versions: bool,
+        has_details: bool,
         expression: impl Fn(String, String) -> Expression,
     ) -> Self {
         let if_expired = format!("{} OR {}", is_absent(n), is_expired(n));
-        let if_lapsed = format!("{if_expired} OR {}", is_lapsed(n, with_fingerprint, has_versions));
-        let if_released = format!("{if_lapsed} AND {}", is_released(n));
+        let if_lapsed = format!("{if_expired} OR {}", is_lapsed(n, with_fingerprint, has_details));
+        let if_released = format!("{if_lapsed} AND {}", is_released(n, has_details));
         Self { if_released: expression(String::new(), if_released), if_lapsed: expression(String::new(), if_lapsed) }
     }
 }
@@ -247,9 +250,14 @@ fn is_expired(n: &AttributeNames) -> String {
     format!("{} <= :now", n.expiration)
 }
 
-/// Returns the condition that an operator has released the recorded attempt.
-fn is_released(n: &AttributeNames) -> String {
-    format!("{} = {}", n.released, n.attempt)
+/// Returns the condition that an operator has released the recorded attempt of a lapsed claim.
+fn is_released(n: &AttributeNames, has_details: bool) -> String {
+    if has_details {
+        format!("{} = {}", n.released, n.attempt)
+    } else {
+        // Records of AWS Powertools are not released, and a lapsed claim has a status.
+        format!("attribute_not_exists({})", n.status)
+    }
 }
 
 /// Returns the condition that the item is an abandoned claim on the same payload, or on one of a different version.
