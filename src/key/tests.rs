@@ -195,6 +195,9 @@ fn deep_nesting_is_an_error_and_not_a_crash() {
     let nested = |depth| [b"[".repeat(depth), b"]".repeat(depth)].concat();
     assert!(canonical(&nested(MAX_DEPTH)).is_ok());
     assert_eq!(canonical(&nested(MAX_DEPTH + 1)), Err(Problem::TooDeep));
+    let objects = |depth| [b"{\"a\":".repeat(depth), b"1".to_vec(), b"}".repeat(depth)].concat();
+    assert!(canonical(&objects(MAX_DEPTH)).is_ok());
+    assert_eq!(canonical(&objects(MAX_DEPTH + 1)), Err(Problem::TooDeep));
     assert_eq!(canonical(&b"[{\"a\":".repeat(1_000_000)), Err(Problem::TooDeep));
 }
 

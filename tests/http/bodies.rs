@@ -95,6 +95,17 @@ async fn a_request_beyond_the_cap_is_refused() {
     assert!(app.store.calls().is_empty());
 }
 
+#[tokio::test]
+async fn the_body_of_an_event_may_have_the_largest_size_and_no_byte_more() {
+    for (max, status) in [(4, 200), (3, 413)] {
+        let handler =
+            tower::service_fn(|_: Request<Body>| async { Ok::<_, lambda_http::Error>(Response::new(Body::Empty)) });
+        let request = Request::post("/").header("idempotency-key", "k").body(Body::Text("1234".to_owned())).unwrap();
+        let answer = layer().max_body(max).layer(handler).oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), status, "{max}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_response_beyond_the_cap_is_passed_through_and_its_operation_is_done() {
     let long = |_, _| async { Response::new(Full::from("12345")) };

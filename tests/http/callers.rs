@@ -43,6 +43,8 @@ shapes! {
     Payload1Jwt,
     Payload1JwtWithoutSubject,
     Payload1Lambda,
+    /// A Lambda authorizer whose context has a field that is called `claims` and is text, and one without a value.
+    Payload1LambdaWithClaims,
     Payload1Iam,
     /// HTTP API, payload version 2.
     HttpNone,
@@ -116,6 +118,7 @@ impl Shape {
             Payload1Jwt => Some(json!({ "claims": claims, "scopes": ["charge"] })),
             Payload1JwtWithoutSubject => Some(json!({ "claims": machine, "scopes": ["charge"] })),
             Payload1Lambda => Some(json!({ "tenant": who })),
+            Payload1LambdaWithClaims => Some(json!({ "claims": who, "tenant": null })),
             HttpLambda => Some(json!({ "lambda": { "tenant": who } })),
             HttpLambdaWithoutContext => Some(json!({ "lambda": null })),
             HttpJwt => Some(json!({ "jwt": { "claims": claims, "scopes": null } })),
@@ -160,6 +163,7 @@ impl Shape {
             RestIdentityPool | HttpIdentityPool => known("identity pool"),
             Payload1JwtWithoutSubject
             | Payload1Lambda
+            | Payload1LambdaWithClaims
             | HttpJwtWithoutSubject
             | HttpLambda
             | HttpLambdaWithoutContext => Who::Unnamed,
@@ -247,6 +251,24 @@ async fn a_claim_of_a_token_can_be_the_caller() {
     for event in [one, other] {
         let scope = Caller::jwt_claim("client_id");
         assert!(!answered(&once, scope, &event, String::new()).await.2);
+    }
+}
+
+/// The name is a part of each key, so no record would be found under another one.
+#[tokio::test]
+async fn the_name_of_a_tokens_caller_stays_the_same() {
+    const SUBJECT: &str = r#"["jwt",["https://id.example.com/","alice"]]"#;
+    const CLIENT: &str = r#"["jwt claim",["https://id.example.com/","client_id","alice"]]"#;
+    let scopes: [(fn() -> Caller, &str); 3] = [
+        (Caller::authorizer, SUBJECT),
+        (|| Caller::jwt_claim("sub"), SUBJECT),
+        (|| Caller::jwt_claim("client_id"), CLIENT),
+    ];
+    for (scope, name) in scopes {
+        let (once, event) = (crate::setup::engine(), HttpJwt.event("alice", "k", "{}"));
+        let named = Caller::from_fn(move |_| Some(name.to_owned()));
+        assert!(!answered(&once, scope(), &event, String::new()).await.2);
+        assert!(answered(&once, named, &event, String::new()).await.2, "{name}");
     }
 }
 

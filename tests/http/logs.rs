@@ -1,7 +1,7 @@
 //! One event per covered request, without its key, caller or body.
 
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Response};
 use http_body_util::Full;
 use lambda_once::store::fault::{Call, Fault};
 use tracing::Level;
@@ -53,4 +53,27 @@ async fn every_request_logs_its_outcome_under_the_hash_of_its_key() {
     assert_eq!(logged(&app, "another secret").await, "mismatch");
     app.store.always(Call::Claim, Fault::AccessDenied);
     assert_eq!(logged(&app, "secret").await, "access_denied");
+}
+
+/// The body of a stream is never kept, which needs no warning.
+#[tokio::test(start_paused = true)]
+async fn only_a_response_too_large_to_be_replayed_is_warned_about() {
+    for (content_type, warnings) in [("application/json", 1), ("text/event-stream", 0)] {
+        let handler = move |_, _| async move {
+            Response::builder().header("content-type", content_type).body(Full::from("12345")).unwrap()
+        };
+        let app = App::with(|engine| engine, |layer| layer.max_response(4), handler);
+        let lines = async || {
+            let (collector, guard) = Collector::install();
+            app.post("k", "{}").await;
+            drop(guard);
+            collector.lines()
+        };
+        let first = lines().await;
+        let warned = first.iter().filter(|line| line.get("message").contains("too large to be replayed"));
+        assert_eq!(warned.count(), warnings, "{content_type}: {first:?}");
+        let again = lines().await;
+        let outcomes: Vec<_> = again.iter().map(|line| line.get("outcome")).filter(|name| !name.is_empty()).collect();
+        assert_eq!(outcomes, ["replayed_without_result"], "{content_type}");
+    }
 }

@@ -44,5 +44,6 @@ mod stores;
 mod streams;
 mod tenants;
 mod trailers;
+mod transactions;
 mod trouble;
 mod uploads;

@@ -46,6 +46,9 @@ async fn a_refusal_names_the_parts_that_differ_from_the_first_request() {
         assert_eq!(problem["differs"], json!(differs));
         assert!(detail(&problem).contains(sentence), "{problem}");
     }
+    let malformed = app.post("a,b", "{}").await;
+    let problem: Value = serde_json::from_slice(&malformed.body).unwrap();
+    assert_eq!((malformed.code(), problem.get("differs")), ("key_malformed".to_owned(), None), "it is not compared");
     assert_eq!(app.runs(), 1);
 }
 

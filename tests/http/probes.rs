@@ -6,28 +6,46 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http::Response;
 use lambda_once::{
     AfterUnknown, BoxError, ErrorKind, Idempotency, MemoryStore, ProbeResult,
-    http::{Caller, IdempotencyKeyLayer},
+    http::{Caller, IdempotencyKeyLayer, InFlight},
+    store::fault::{Call, Fault},
 };
+use tokio::time::{sleep, timeout};
 
 use crate::setup::{App, LAPSE, numbered};
 
+const SECOND: Duration = Duration::from_secs(1);
+
+type Probe = fn() -> Result<ProbeResult<Response<Bytes>>, BoxError>;
+
 /// An application whose first run left no outcome, with this probe, and the number of its calls.
-async fn found(probe: fn() -> Result<ProbeResult<Response<Bytes>>, BoxError>) -> (App, Arc<AtomicU32>) {
+async fn found(probe: Probe) -> (App, Arc<AtomicU32>) {
+    let (app, asked, _) = found_after(Duration::ZERO, probe).await;
+    (app, asked)
+}
+
+/// Does the same with a probe that takes this long, and returns the requests in flight, too.
+async fn found_after(time: Duration, probe: Probe) -> (App, Arc<AtomicU32>, InFlight) {
     let asked = Arc::<AtomicU32>::default();
     let counter = Arc::clone(&asked);
+    let mut in_flight = None;
     let app = App::with(
         |engine| engine.after_unknown(AfterUnknown::Probe),
         |layer| {
+            in_flight = Some(layer.in_flight());
             layer.probe(move |request, claim| {
                 counter.fetch_add(1, Ordering::SeqCst);
                 assert_eq!((request.uri.path(), claim.took_over(), claim.attempt() > 1), ("/charges", true, true));
-                Box::pin(async move { probe() })
+                Box::pin(async move {
+                    sleep(time).await;
+                    probe()
+                })
             })
         },
         |run, request| async move {
@@ -40,7 +58,7 @@ async fn found(probe: fn() -> Result<ProbeResult<Response<Bytes>>, BoxError>) ->
     assert_eq!(app.post("k", "{}").await.code(), "out_of_time");
     assert_eq!(asked.load(Ordering::SeqCst), 0, "a new operation has nothing to look for");
     tokio::time::advance(LAPSE).await;
-    (app, asked)
+    (app, asked, in_flight.unwrap())
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,6 +90,18 @@ async fn while_a_probe_cannot_tell_nothing_runs() {
     assert_eq!((got.status, got.code(), app.runs()), (503, "probe_failed".to_owned(), 1));
     assert!(got.header("retry-after").is_some());
     assert!(!String::from_utf8_lossy(&got.body).contains("ledger"), "what failed is not the client's business");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_client_has_left_is_neither_probed_nor_run() {
+    // Clients leave while the claim is on its way, and while the probe runs.
+    for (claim_takes, probes) in [(SECOND, 0), (Duration::ZERO, 1)] {
+        let (app, asked, in_flight) = found_after(SECOND, || Ok(ProbeResult::NotDone)).await;
+        app.store.next(Call::Claim, Fault::Delay(claim_takes));
+        assert!(timeout(SECOND / 2, app.post("k", "{}")).await.is_err(), "{claim_takes:?}");
+        in_flight.drain().await;
+        assert_eq!((asked.load(Ordering::SeqCst), app.runs()), (probes, 1), "{claim_takes:?}");
+    }
 }
 
 #[test]

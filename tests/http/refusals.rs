@@ -250,6 +250,14 @@ async fn a_layer_that_fails_open_gives_the_store_at_most_a_quarter_of_its_time()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_layer_that_does_not_fail_open_asks_a_silent_store_again() {
+    let app = App::new();
+    app.store.next(Call::Claim, Fault::Silence);
+    let got = app.post("k", "{}").await;
+    assert_eq!((got.status, app.calls(Call::Claim), app.runs()), (201, 2, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn protected_responses_are_not_marked_as_unprotected() {
     let app = App::with(|engine| engine, |layer| layer.fail_open(), numbered);
     for is_replay in [false, true] {

@@ -220,6 +220,21 @@ async fn in_lambda_a_response_too_large_once_encoded_is_not_replayed() {
     assert_eq!((retry.0, is_replay), (201, true));
 }
 
+/// A load balancer gets them as `headers` and as `multiValueHeaders`.
+#[tokio::test]
+async fn in_lambda_a_response_is_kept_only_if_its_headers_fit_twice() {
+    const TEXT: (&str, &str) = ("content-type", "text/plain");
+    let long: Headers = vec![TEXT, ("x-long", &*"a".repeat(150_000).leak())].leak();
+    let many = (0..3_000).map(|number| (&*format!("x-{number:06}").leak(), "12345"));
+    let many: Headers = many.chain([TEXT]).collect::<Vec<_>>().leak();
+    // In JSON a control character takes six bytes, and each of the many headers 19 as text and 21 as an array.
+    for (headers, controls, fits) in [(long, 990_000, true), (long, 1_000_000, false), (many, 1_030_000, false)] {
+        let ([first, retry], is_replay) = twice(headers, &Bytes::from(vec![0x01; controls]), true).await;
+        let expected = (201, if fits { 201 } else { 410 }, fits);
+        assert_eq!((first.0, retry.0, is_replay), expected, "{} headers, {controls}", headers.len());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn where_large_responses_are_refused_small_ones_are_returned() {
     let app = App::with(|engine| engine, IdempotencyKeyLayer::reject_large_responses, |_, _| made("12345"));

@@ -88,6 +88,20 @@ async fn a_handler_is_cancelled_before_a_known_deadline() {
     assert_eq!(began.elapsed().as_millis() / 100, 95);
 }
 
+/// A quarter of the time is for the claim alone.
+#[tokio::test(start_paused = true)]
+async fn under_a_claim_a_handler_that_may_fail_open_has_the_whole_time() {
+    let app = App::with(|engine| engine, |layer| layer.fail_open(), |_, _| future::pending());
+    let mut context = Context::default();
+    let now = lambda_once::clock::Clock::now(&app.clock);
+    context.deadline = now.after(Duration::from_secs(10)).as_millis();
+    let mut request = post("k", "{}");
+    request.extensions_mut().insert(context);
+    let began = tokio::time::Instant::now();
+    assert_eq!(app.send(request).await.status, 504);
+    assert_eq!(began.elapsed().as_millis() / 100, 95);
+}
+
 /// An extension of a request. A clone of it takes longer than the lease.
 struct Slowed(TokioClock);
 
@@ -148,7 +162,7 @@ async fn without_the_store_requests_are_refused_unless_failing_open_is_chosen() 
 async fn a_claim_that_arrives_too_late_fails_open_while_a_handler_may_begin() {
     // A handler may begin for 28.5 seconds, and a request that fails open waits for the store for three.
     for (arrival, status, mark, runs) in
-        [(4_000, 201, Some("true"), 1), (28_400, 201, Some("true"), 1), (28_500, 503, None, 0)]
+        [(3_000, 201, Some("true"), 1), (28_400, 201, Some("true"), 1), (28_500, 503, None, 0)]
     {
         let app = App::with(|engine| engine, |layer| layer.fail_open(), numbered);
         app.store.always(Call::Claim, Fault::Delay(Duration::from_secs(1)));

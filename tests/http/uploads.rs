@@ -3,10 +3,12 @@
 use std::{
     convert::Infallible,
     io::Write,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -15,6 +17,7 @@ use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use futures_util::{FutureExt, StreamExt, stream, stream::FuturesUnordered};
 use http::{Request, Response};
+use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use lambda_once::http::{Caller, IdempotencyKeyLayer};
 use tokio::{
@@ -103,6 +106,52 @@ async fn a_body_that_pauses_for_too_long_is_refused() {
     assert_eq!(sent(&service, slow(&[(6, "{}")])).await.status, 408);
     let (service, _) = app(layer().body_idle_timeout(Duration::MAX));
     assert_eq!(sent(&service, slow(&[(10_000, "{}")])).await.status, 201);
+}
+
+/// A body of this length, which never arrives.
+struct Announced(u64);
+
+impl http_body::Body for Announced {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_known_to_be_too_large_is_not_waited_for() {
+    let (service, runs) = app(layer().max_body(6));
+    for (length, status, code) in [(7_u64, 413, "body_too_large"), (6, 408, "body_timed_out")] {
+        let request = || Request::post("/charges").header("idempotency-key", "k");
+        let silent = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
+        let by_header = request().header("content-length", length).body(silent);
+        for request in [by_header, request().body(Body::new(Announced(length)))] {
+            let got = answered(&service, request.unwrap()).await;
+            assert_eq!((got.status, got.code()), (status, code.to_owned()), "{length}");
+        }
+    }
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_may_have_the_largest_size_and_no_byte_more() {
+    let (service, runs) = app(layer().max_body(6).max_buffered(6));
+    let bodies = [
+        (slow(&[(0, "1234"), (0, "56")]), 201),
+        (Body::from("123456"), 201),
+        (slow(&[(0, "1234"), (0, "567")]), 413),
+        (Body::from("1234567"), 413),
+    ];
+    for (number, (body, status)) in bodies.into_iter().enumerate() {
+        assert_eq!(sent(&service, body).await.status, status, "{number}");
+    }
+    assert_eq!(runs.load(Ordering::SeqCst), 1, "the second one is a retry");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 mod support;
 
 mod engine;
+mod faults;
 mod invocation;
 mod labels;
 mod observers;

@@ -63,6 +63,9 @@ impl Installed {
 /// Connects once to each server.
 async fn connect(installed: Installed) {
     installed.install();
+    // Only a URL with TLS needs a provider.
+    redis::Config::new("redis://127.0.0.1").build().unwrap();
+    assert_eq!(CryptoProvider::get_default().is_some(), installed != Installed::Nothing);
     let authority = fs::read(env::var(AUTHORITY).unwrap()).unwrap();
     let config = postgres::Config::from_url(&env::var(POSTGRES).unwrap()).unwrap();
     config.root_certificates(authority.clone()).build().unwrap().warm_up().await.unwrap();

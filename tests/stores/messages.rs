@@ -151,6 +151,17 @@ async fn addresses_of_several_hosts_are_all_named() {
     let error = postgres::Config::from_url(&url).unwrap().build().unwrap().warm_up().await.unwrap_err();
     let expected = format!("no connection to PostgreSQL at 127.0.0.1:{first}, localhost:{second}: ");
     assert!(error.to_string().contains(&expected), "{error}");
+    // An IP address is named only where it has no name.
+    for (host, named) in [(Some("localhost"), "localhost"), (None, "127.0.0.1")] {
+        let mut connection = postgres::tokio_postgres::Config::new();
+        connection.hostaddr("127.0.0.1".parse().unwrap()).port(first).user("once");
+        if let Some(host) = host {
+            connection.host(host);
+        }
+        let error = postgres::Config::new(connection).build().unwrap().warm_up().await.unwrap_err();
+        let expected = format!("no connection to PostgreSQL at {named}:{first}: ");
+        assert!(error.to_string().contains(&expected), "{error}");
+    }
 }
 
 #[test]
@@ -161,6 +172,15 @@ fn an_unreadable_url_of_redis_shows_the_form_and_no_password() {
         let expected = "configure (config): the URL of Redis cannot be read: write \
                         redis://[user[:password]@]host[:port][/database], or rediss:// for TLS";
         assert!(text.starts_with(expected) && !text.contains("hunter2"), "{text}");
+    }
+}
+
+#[test]
+fn a_prefix_of_redis_with_braces_is_refused() {
+    for prefix in ["{once}:", "once{", "}"] {
+        let error = redis_store::Config::new("redis://127.0.0.1").key_prefix(prefix).build().unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Config, ErrorStatus::Permanent), "{error}");
+        assert!(error.to_string().contains("must not contain braces"), "{error}");
     }
 }
 

@@ -51,10 +51,17 @@ impl Certificates {
 /// <https://www.rfc-editor.org/rfc/rfc8446#section-4.2.7>
 pub type Groups = Vec<NamedGroup>;
 
+/// The parts of a ClientHello that tests compare.
+struct Hello {
+    groups: Groups,
+    /// The protocols that the client names.
+    protocols: Vec<String>,
+}
+
 /// A TLS endpoint in front of a server, which stops when it is dropped.
 pub struct TlsProxy {
     pub address: SocketAddr,
-    offers: Arc<Mutex<Vec<Groups>>>,
+    hellos: Arc<Mutex<Vec<Hello>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -64,8 +71,8 @@ impl TlsProxy {
         let server = lookup_host(server).await.unwrap().next().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (config, offers) = (Arc::clone(&certificates.server), Arc::default());
-        let seen = Arc::clone(&offers);
+        let (config, hellos) = (Arc::clone(&certificates.server), Arc::default());
+        let seen = Arc::clone(&hellos);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
@@ -73,12 +80,17 @@ impl TlsProxy {
                 connections.spawn(relay(client, protocol, Arc::clone(&config), Arc::clone(&seen), server));
             }
         });
-        Self { address, offers, _tasks: tasks }
+        Self { address, hellos, _tasks: tasks }
     }
 
     /// Returns the groups that clients have offered, one entry per connection.
     pub fn offers(&self) -> Vec<Groups> {
-        self.offers.lock().unwrap().clone()
+        self.hellos.lock().unwrap().iter().map(|hello| hello.groups.clone()).collect()
+    }
+
+    /// Returns the protocols that clients have named, one entry per connection.
+    pub fn protocols(&self) -> Vec<Vec<String>> {
+        self.hellos.lock().unwrap().iter().map(|hello| hello.protocols.clone()).collect()
     }
 }
 
@@ -86,19 +98,24 @@ async fn relay(
     mut client: TcpStream,
     protocol: Protocol,
     config: Arc<rustls::ServerConfig>,
-    offers: Arc<Mutex<Vec<Groups>>>,
+    hellos: Arc<Mutex<Vec<Hello>>>,
     server: SocketAddr,
 ) {
-    if protocol == Protocol::Postgres {
+    let mut request = [0; 8];
+    // The first byte of a handshake is 22.
+    let is_direct = client.peek(&mut request[..1]).await.is_ok() && request[0] == 22;
+    if protocol == Protocol::Postgres && !is_direct {
         // PostgreSQL clients request TLS, and the server responds with `S`.
-        let mut request = [0; 8];
         let is_tls = client.read_exact(&mut request).await.is_ok() && request == [0, 0, 0, 8, 4, 210, 22, 47];
         if !is_tls || client.write_all(b"S").await.is_err() {
             return;
         }
     }
     let Ok(handshake) = LazyConfigAcceptor::new(Acceptor::default(), client).await else { return };
-    offers.lock().unwrap().push(handshake.client_hello().named_groups().unwrap_or_default().to_vec());
+    let groups = handshake.client_hello().named_groups().unwrap_or_default().to_vec();
+    let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    let protocols = handshake.client_hello().alpn().into_iter().flatten().map(text).collect();
+    hellos.lock().unwrap().push(Hello { groups, protocols });
     let Ok(mut client) = handshake.into_stream(config).await else { return };
     let mut server = TcpStream::connect(server).await.unwrap();
     let _ = copy_bidirectional(&mut client, &mut server).await; // ends with either side

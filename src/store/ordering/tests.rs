@@ -93,11 +93,15 @@ fn an_entity_is_held_through_the_last_millisecond_of_the_margin() {
     let order = request.order.expect("an order");
     let held = mark(0);
     let lease_until = held.holder.expect("a holder").lease_until;
-    let judged = |now| judge(None, Some(&held), &request, &order, now).expect("a known mark");
     let lapses = lease_until.after(request.skew_margin);
-    let in_progress = Refusal::InProgress { lease_until: Some(lease_until), attempt: 0 };
-    assert_eq!(judged(lapses), Judgement::Refused(in_progress));
-    assert_eq!(judged(lapses.after(Duration::from_millis(1))), Judgement::Free);
+    let lapsed = Record { attempt: 2, lease_until: Some(Timestamp::EPOCH), ..Record::new(Status::InProgress) };
+    let expired = Record { expiration: Some(0), ..lapsed.clone() };
+    for (record, attempt) in [(None, 0), (Some(&lapsed), 2), (Some(&expired), 0)] {
+        let judged = |now| judge(record, Some(&held), &request, &order, now).expect("a known mark");
+        let in_progress = Refusal::InProgress { lease_until: Some(lease_until), attempt };
+        assert_eq!(judged(lapses), Judgement::Refused(in_progress));
+        assert_eq!(judged(lapses.after(Duration::from_millis(1))), Judgement::Free);
+    }
 }
 
 // Tests G3.

@@ -11,7 +11,7 @@ use lambda_once::{
         DeadLetter, DeadLetters, Processed,
         envelope::{Content, Envelope, EnvelopeError, EventBridge, Message, S3, Sns},
     },
-    testing::{self, s3, sns, sqs},
+    testing::{self, Redeliver, s3, sns, sqs},
 };
 use serde_json::{Value, json};
 
@@ -144,6 +144,9 @@ async fn a_dlq_message_has_its_envelope() {
     assert!(delivered.reported().is_empty(), "{:?}", delivered.outcomes());
     let letters = std::mem::take(&mut *sent.0.lock().unwrap());
     assert_eq!(letters.len(), 4, "the raw one is the first one again");
+    let whole: HashSet<_> = batch.delivery(1).records.into_iter().filter_map(|message| message.body).collect();
+    let as_received = letters.iter().filter(|body| whole.contains(std::str::from_utf8(body).unwrap())).count();
+    assert_eq!(as_received, 2, "those of a message with one record are its body as received");
     let keys = |processed: &Processed<_>| -> HashSet<_> { processed.records.iter().map(|report| report.key).collect() };
     // Each is redriven separately, with its original key.
     let bodies: Vec<_> = letters.iter().map(|body| std::str::from_utf8(body).unwrap()).collect();
@@ -170,8 +173,10 @@ impl Envelope for Listed {
 
 #[tokio::test]
 async fn an_envelope_of_several_messages_runs_none_if_one_has_no_id() {
+    const LISTS: [&[Option<&str>]; 4] =
+        [&[None; 3], &[Some("a"), None, Some("c")], &[Some("a"), Some("b"), Some("")], &[Some("a"), None]];
     let list = json!([1, 2, 3]).to_string();
-    for ids in [&[None, None, None], &[Some("a"), None, Some("c")], &[Some("a"), Some("b"), Some("")]] {
+    for ids in LISTS {
         for policy in [PermanentFailures::Report, PermanentFailures::Acknowledge] {
             let journal = Journal::<Value>::new();
             let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(Listed(ids));

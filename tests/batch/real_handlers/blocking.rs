@@ -1,11 +1,17 @@
 //! Handlers that never yield do not delay recording the outcomes of others.
 
 use lambda_once::{
-    OutcomeKind,
-    batch::{BatchService, Handler, sqs::Sqs},
+    BoxError, Failure, Key, MissingKey, OutcomeKind,
+    batch::{BatchService, Handler, RecordInfo, sqs::Sqs},
+    store::fault::Call,
 };
 
-use crate::world::{Event, Latency, World, batch, fifo, millis, orders, reported};
+use crate::{
+    support::clock::block,
+    world::{
+        Backing, Event, Job, Latency, START, World, batch, fifo, jobs, millis, order, orders, reported, seconds, work,
+    },
+};
 
 /// Asserts that an execution environment that died at any moment of the invocation would have lost the outcomes of at
 /// most one run besides those in progress.
@@ -40,6 +46,72 @@ async fn a_completion_does_not_wait_for_a_settle_call_in_flight() {
         assert!(reported(&processed).is_empty());
         assert_one_run_behind(&world, 20);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn completions_due_during_a_settle_call_are_recorded_in_time() {
+    let latency = Some(Latency { claim: millis(10), settle: millis(100), ..Latency::default() });
+    let world = World::on(Backing { batch: 3, latency, ..Backing::default() }, |builder| builder);
+    // The second and the third end while the first is being recorded, and the last is claimed later.
+    let acts = [("succeed", 1), ("succeed", 2), ("succeed", 3), ("block", 50)];
+    let processed = world.process(&world.service(), batch(jobs(&acts))).await;
+    assert!(reported(&processed).is_empty());
+    assert_one_run_behind(&world, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn completions_that_fill_a_call_are_recorded_in_time() {
+    let latency = Some(Latency { claim: millis(5), ..Latency::default() });
+    let world = World::on(Backing { batch: 2, latency, ..Backing::default() }, |builder| builder);
+    // All are claimed at the beginning, because their handlers are expected to be fast.
+    let service = world.service().expected_duration(millis(1));
+    let processed = world.process(&service, batch(orders(8, "block", 3))).await;
+    assert!(reported(&processed).is_empty());
+    assert_one_run_behind(&world, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_waits_two_milliseconds_at_most_for_others() {
+    let world = World::over_a_network();
+    let processed = world.process(&world.service(), batch(orders(20, "block", 1))).await;
+    assert!(reported(&processed).is_empty());
+    assert_eq!(world.calls(Call::Settle), [4; 5], "the first of each call is due for 3 ms before a fifth begins");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_slow_decoding_a_claim_is_sent_before_a_handler_blocks() {
+    let world = World::on(Latency::default(), |builder| builder.missing_key(MissingKey::RunUnprotected));
+    let decode = |_: &RecordInfo, body: &String| {
+        block(millis(3));
+        Ok::<Job, BoxError>(serde_json::from_str(body)?)
+    };
+    let service = world.once.batch(Sqs, Key::pointer("/order_id"), decode, world.handler());
+    let processed = world.process(&service, batch([order("A"), work("", "block", 50)])).await;
+    assert!(reported(&processed).is_empty());
+    let granted = world.journal.timed().into_iter().find(|(_, event)| matches!(event, Event::Granted(_)));
+    assert_eq!(granted.map(|(at, _)| at), Some(START.after(millis(6))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_blocks_in_each_poll_keeps_no_other_from_beginning() {
+    let world = World::on(Latency { settle: seconds(1), ..Latency::default() }, |builder| builder);
+    let journal = world.journal.clone();
+    let handler = move |job: Job| {
+        let journal = journal.clone();
+        async move {
+            for _ in 0..job.ms {
+                block(millis(3));
+                tokio::task::yield_now().await;
+            }
+            journal.ran(job.order_id);
+            Ok::<_, Failure>(())
+        }
+    };
+    let service = world.once.sqs(Key::pointer("/order_id"), handler).concurrency(2);
+    // The third begins beside the second, while the first is being recorded.
+    let processed = world.process(&service, batch([work("A", "", 0), work("B", "", 100), work("C", "", 0)])).await;
+    assert!(reported(&processed).is_empty());
+    assert_eq!(world.journal.keys(), ["A", "C", "B"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -190,6 +190,28 @@ async fn an_error_of_a_key_has_the_verdict_that_a_classifier_gives() {
     assert_eq!(service.process(event).await.response.unwrap(), ids(0..1));
 }
 
+/// The library's own error about a key is around the error of the key's function.
+#[tokio::test(start_paused = true)]
+async fn a_classifier_of_the_librarys_errors_is_not_asked_about_a_key() {
+    let world = World::with(|builder| builder.classify(|_: &Error| Verdict::Transient));
+    let service = finding(&world, 0);
+    let event = LambdaEvent::new(vec![work("1", "unmarked", 0)], world.left(seconds(60)));
+    assert_eq!(service.process(event).await.response.unwrap(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_default_decoder_has_the_verdict_of_a_classifier() {
+    for (settings, reported) in [
+        ((|builder| builder) as fn(Builder) -> Builder, vec![]),
+        (|builder| builder.classify(|_: &serde_json::Error| Verdict::Transient), ids(0..1)),
+    ] {
+        let world = World::with(settings);
+        let service = world.once.sqs(Key::pointer("/order_id"), |_: u64| async { Ok::<_, Failure>(()) });
+        let service = service.permanent_failures(PermanentFailures::Acknowledge);
+        assert_eq!(world.deliver_to(&service, [order("A")]).await, reported);
+    }
+}
+
 // Tests B11.
 #[tokio::test(start_paused = true)]
 async fn a_decoder_that_panics_does_not_stop_a_stream_that_has_dead_letters() {

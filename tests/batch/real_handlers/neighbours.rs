@@ -141,4 +141,5 @@ async fn a_last_attempt_timeout_of_no_time_is_refused() {
         let error = World::new().service().last_attempt_timeout(none).validate().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
     }
+    assert!(World::new().service().last_attempt_timeout(millis(1)).validate().is_ok());
 }

@@ -144,6 +144,10 @@ async fn its_ids_are_within_its_source() {
         assert_eq!(answer, format!(r#"{{"feed":"{feed}","positions":[]}}"#));
     }
     assert_eq!(world.journal.keys(), ["daily", "weekly"]);
+    for other in [None, Some("weekly".to_owned())] {
+        let info = RecordInfo::within("daily", "0").with_source(other);
+        assert_eq!(info.source(), Some("daily"), "it keeps its source");
+    }
     assert_eq!((world.calls(Call::Claim), world.calls(Call::Settle)), (vec![1; 3], vec![1; 2]));
 }
 

@@ -10,12 +10,16 @@ use std::{
 
 use lambda_once::{
     AfterUnknown, Failure, Key,
+    clock::Timestamp,
     record::Status,
     store::fault::{Call, Fault},
 };
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
+use tokio::sync::Notify;
 
-use crate::world::{Backing, Latency, World, batch, fifo, ids, invoke, millis, order, orders, seconds, work};
+use crate::world::{
+    Backing, Event, Job, Latency, START, World, batch, fifo, ids, invoke, jobs, millis, order, orders, seconds, work,
+};
 
 // Tests B4.
 #[tokio::test(start_paused = true)]
@@ -94,6 +98,40 @@ async fn in_an_order_too_claims_run_at_most_one_chunk_ahead_of_the_work() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn of_one_lane_a_chunk_is_claimed_and_of_several_half_a_chunk_ahead() {
+    for (groups, claims) in [(1, vec![25, 12, 12, 11]), (2, vec![2 + 12, 6, 6, 6, 6, 6, 6, 6, 4])] {
+        let world = World::new();
+        let event = fifo(["a", "b"][..groups].iter().copied().cycle().zip(orders(60, "succeed", 10)));
+        assert!(invoke(&world.service(), event, world.left(seconds(60))).await.unwrap().is_empty());
+        assert_eq!(world.calls(Call::Claim), claims, "{groups} groups");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_run_ahead_by_what_handlers_can_begin_in_a_round_trip() {
+    let world = World::on(Latency { claim: millis(300), ..Latency::default() }, |builder| builder);
+    let service = world.service().concurrency(1);
+    assert!(world.deliver_to(&service, orders(400, "succeed", 1)).await.is_empty());
+    let sent = world.journal.timed().into_iter().filter(|(_, event)| matches!(event, Event::ClaimsSent(_)));
+    let sent: Vec<_> = sent.map(|(at, _)| at.since(START)).collect();
+    // The first handler shows that 300 can begin in a round trip. Of these, 250 are claimed.
+    assert!(sent[1] > millis(300) && sent[9] < millis(310), "{sent:?}");
+    // They arrive after a pause without work, which does not count. When the first 25 of them have begun, others are
+    // claimed.
+    assert!(sent[11] > millis(600) && sent[11] < millis(640), "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_250_records_are_claimed_ahead_of_instant_handlers() {
+    for takes in [25, 100] {
+        let world = over_a_slow_network(takes, 0);
+        assert!(world.deliver(orders(1_000, "succeed", 0)).await.is_empty());
+        let most = world.journal.most_unbegun_since(0);
+        assert!(most > takes && most <= 250, "{most} claims of work that has not begun: {takes}");
+    }
+}
+
 thread_local! {
     static DECODED: Cell<usize> = const { Cell::new(0) };
 }
@@ -156,19 +194,77 @@ async fn a_store_that_is_slow_to_settle_is_not_swamped_with_claims() {
     }
 }
 
+/// Returns a world whose claims take five milliseconds, and whose settles take this many.
+fn over_a_slow_network(batch: usize, settle: u64) -> World {
+    let latency = Some(Latency { claim: millis(5), settle: millis(settle), ..Latency::default() });
+    World::on(Backing { batch, latency, ..Backing::default() }, |builder| builder)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_call_with_an_error_does_not_measure_the_store() {
+    let world = over_a_slow_network(25, 5);
+    world.store.next(Call::Claim, Fault::AccessDenied);
+    assert_eq!(world.deliver(orders(100, "succeed", 0)).await, ["m0"]);
+    let sent = |(at, event): (Timestamp, Event)| matches!(event, Event::ClaimsSent(_)).then(|| at.since(START));
+    let times: Vec<_> = world.journal.timed().into_iter().filter_map(sent).collect();
+    // The second call is the first to show that the handlers are faster than the store.
+    assert_eq!(times, [0, 5, 10, 10].map(millis));
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_without_running_handlers_does_not_slow_the_claims() {
+    let world = over_a_slow_network(25, 1_000);
+    let began = tokio::time::Instant::now();
+    assert!(world.deliver(orders(1_000, "succeed", 0)).await.is_empty());
+    // Ten chunks wait for a second to be recorded, and then the next ones.
+    assert!(began.elapsed() < seconds(6), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn outcomes_due_in_one_turn_of_the_runtime_share_a_call() {
+    let world = over_a_slow_network(2, 0);
+    let ended = Arc::new(Notify::new());
+    let handler = move |job: Job| {
+        let ended = Arc::clone(&ended);
+        async move {
+            if job.act == "wait" {
+                ended.notified().await;
+            } else {
+                // A task of the runtime tells the other one.
+                tokio::spawn(async move { ended.notify_one() });
+            }
+            Ok::<_, Failure>(())
+        }
+    };
+    let service = world.once.sqs(Key::pointer("/order_id"), handler).concurrency(2);
+    let bodies = jobs(&[("end", 0), ("wait", 0), ("end", 0), ("wait", 0)]);
+    assert!(world.deliver_to(&service, bodies).await.is_empty());
+    assert_eq!(world.calls(Call::Settle), [2, 2]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn settles_that_are_due_while_a_call_is_under_way_share_the_next() {
-    let world = World::on(100, |builder| builder);
-    world.store.always(Call::Settle, Fault::Delay(millis(3)));
-    let service = world.service().concurrency(20);
-    let bodies = (0..20).map(|i| work(&format!("order-{i}"), "succeed", 10 + i));
-    assert!(world.deliver_to(&service, bodies).await.is_empty());
-    let calls = world.calls(Call::Settle);
-    assert_eq!(calls.iter().sum::<usize>(), 20);
-    // The first settles immediately, alone. Each other shares a call with the settles of the three or more milliseconds
-    // before it.
-    assert!(calls[0] == 1 && calls.len() <= 8, "{calls:?}");
-    assert_eq!(world.journal.held(), 0);
+    for (delay, most_calls) in [(3, 8), (30, 2)] {
+        let world = World::on(100, |builder| builder);
+        world.store.always(Call::Settle, Fault::Delay(millis(delay)));
+        let service = world.service().concurrency(20);
+        let bodies = (0..20).map(|i| work(&format!("order-{i}"), "succeed", 10 + i));
+        assert!(world.deliver_to(&service, bodies).await.is_empty());
+        let calls = world.calls(Call::Settle);
+        assert_eq!(calls.iter().sum::<usize>(), 20);
+        // The first settles immediately, alone. Each other shares a call with the settles of at least the delay before
+        // it.
+        assert!(calls[0] == 1 && calls.len() <= most_calls, "{calls:?}");
+        assert_eq!(world.journal.held(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn outcomes_that_fill_a_call_are_recorded_before_the_next_handler() {
+    let world = World::new();
+    let service = world.service().concurrency(1);
+    assert!(world.deliver_to(&service, orders(100, "succeed", 0)).await.is_empty());
+    assert_eq!(world.journal.unrecorded_at_each_beginning().into_iter().max(), Some(24));
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,6 +292,17 @@ async fn under_refuse_a_record_is_claimed_only_just_before_its_handler_starts() 
         assert!(world.journal.most_open() <= concurrency, "{} open of {concurrency}", world.journal.most_open());
         assert_eq!(world.journal.most_at_once(), concurrency.min(40));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_refuse_claims_wait_while_more_than_a_chunk_is_unrecorded() {
+    let latency = Some(Latency { settle: millis(100), ..Latency::default() });
+    let backing = Backing { batch: 1, latency, ..Backing::default() };
+    let world = World::on(backing, |builder| builder.after_unknown(AfterUnknown::Refuse));
+    let service = world.service().concurrency(1);
+    assert!(world.deliver_to(&service, orders(3, "succeed", 10)).await.is_empty());
+    let began: Vec<_> = world.journal.beginnings().into_iter().map(|at| at.since(START)).collect();
+    assert_eq!(began, [0, 10, 110].map(millis), "two are unrecorded until the first call returns");
 }
 
 // Tests B12, P17.

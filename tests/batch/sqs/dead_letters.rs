@@ -12,7 +12,7 @@ use std::{
 use aws_lambda_events::sqs::SqsBatchResponse;
 use lambda_once::{
     BoxError, BoxFuture, ErrorKind, Failure, Key, MissingKey, OutcomeKind, PermanentFailures, Verdict,
-    batch::{DeadLetter, DeadLetters, FullBatchFailure, OnFailure, Processed},
+    batch::{DeadLetter, DeadLetters, FullBatchFailure, OnFailure, Processed, RecordInfo, sqs::Sqs},
     clock::Clock,
     record::{KeyHash, Status},
 };
@@ -245,6 +245,33 @@ async fn at_most_ten_records_are_dead_lettered_at_once_beside_the_handlers() {
     assert!(reported(&processed).is_empty());
     assert_eq!((letters.ids().len(), letters.most_at_once.load(Ordering::SeqCst)), (25, 10));
     assert_eq!(world.clock.now(), START.after(seconds(3)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_a_hundred_decoded_records_wait_to_be_dead_lettered() {
+    let (world, letters) = (World::new(), Letters::that(Act::Hang));
+    let decoded = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&decoded);
+    let decode = move |_: &RecordInfo, _: &String| {
+        count.fetch_add(1, Ordering::SeqCst);
+        Err::<Value, BoxError>("not an order".into())
+    };
+    let handler = |_: Value| async { Ok::<_, Failure>(()) };
+    let service = world.once.batch(Sqs, Key::message_id(), decode, handler).dead_letters(letters.clone());
+    let processed = world.process(&service, batch(orders(500, "succeed", 0))).await;
+    assert_eq!(reported(&processed), ids(0..500));
+    assert_eq!((letters.ids().len(), decoded.load(Ordering::SeqCst)), (10, 110));
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_no_longer_dead_lettered_leave_room_to_decode_others() {
+    let (world, letters) = (World::new(), Letters::new());
+    let service = world.service().dead_letters(letters.clone());
+    let bad = std::iter::repeat_n(("a", json!("not an order")), 120);
+    let event = fifo([("a", work("A", "transient", 50))].into_iter().chain(bad).chain([("b", order("B"))]));
+    let processed = world.process(&service, event).await;
+    assert_eq!((reported(&processed), letters.ids()), (ids(0..121), vec![]));
+    assert_eq!(world.journal.keys(), ["A", "B"]);
 }
 
 // Tests B3.

@@ -42,6 +42,15 @@ async fn short_handlers_keep_starting_until_the_handler_deadline() {
     assert_eq!(reported, ids(8..20), "480 ms are used, and 60 more are not left");
 }
 
+#[tokio::test(start_paused = true)]
+async fn nothing_more_is_claimed_once_no_record_can_end_in_time() {
+    let world = World::on(4, |builder| builder);
+    let service = world.service().concurrency(1);
+    let reported = invoke(&service, batch(orders(20, "succeed", 60)), world.left(seconds(1))).await.unwrap();
+    assert_eq!(reported, ids(8..20));
+    assert_eq!(world.calls(Call::Claim), [4; 3], "the last call was made while the eighth ran");
+}
+
 // Tests L7, B5, P7.
 #[tokio::test(start_paused = true)]
 async fn a_record_hung_at_the_handler_deadline_is_reported_and_stays_claimed() {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     support::collector::Collector,
-    world::{World, batch, fifo, invoke, message, millis, order, orders, seconds, work},
+    world::{World, batch, fifo, ids, invoke, message, millis, order, orders, seconds, work},
 };
 
 impl World {
@@ -107,6 +107,16 @@ async fn a_permanent_failure_that_is_acknowledged_holds_up_nothing() {
     let event = fifo(group("a", &["succeed", "permanent", "succeed"], 10));
     assert!(invoke(&service, event, world.left(seconds(60))).await.unwrap().is_empty());
     assert_eq!(world.journal.keys(), ["a0", "a1", "a2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_behind_a_long_group_that_has_failed_runs() {
+    let world = World::new();
+    let mut messages = vec![("a", work("a0", "transient", 10))];
+    messages.extend((1..120).map(|i| ("a", order(&format!("a{i}")))));
+    messages.push(("b", order("B")));
+    assert_eq!(world.deliver_fifo(fifo(messages)).await, ids(0..120));
+    assert_eq!(world.journal.keys(), ["a0", "B"]);
 }
 
 // Tests B4.

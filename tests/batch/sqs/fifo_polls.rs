@@ -8,7 +8,7 @@ use lambda_once::{
 use lambda_runtime::LambdaEvent;
 use tokio::time::Instant;
 
-use crate::world::{World, fifo, invoke, millis, order, seconds, work};
+use crate::world::{Latency, World, fifo, invoke, millis, order, seconds, work};
 
 /// Delivers two messages of a group while the first is in progress elsewhere. Two seconds later, that becomes `status`
 /// or is released. Returns both outcomes and the time to the response.
@@ -66,6 +66,24 @@ async fn a_lease_that_is_renewed_meanwhile_is_waited_for() {
     assert_eq!(outcomes, ["took_over", "executed"]);
     // Two seconds, the new lease of ten and the margin of one.
     assert!(took >= seconds(13) && took < millis(13_100), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_a_late_poll_finds_renewed_is_waited_for() {
+    let latency = Latency { read: seconds(2), ..Latency::default() };
+    let world = World::on(latency, |builder| builder);
+    // With the margin, it ends before the first poll does.
+    world.hold_in("sqs", "A", millis(500));
+    let renewing = async {
+        tokio::time::sleep(millis(1)).await;
+        world.hold_in("sqs", "A", seconds(30));
+    };
+    // Meanwhile the claimed C waits for the handler of B, so that A is not claimed.
+    let event = fifo([("a", order("A")), ("b", work("B", "succeed", 25_000)), ("c", order("C"))]);
+    let service = world.service().concurrency(1).wait_up_to(seconds(60));
+    let (processed, ()) = tokio::join!(world.process_within(&service, event, seconds(120)), renewing);
+    assert_eq!(processed.outcomes()[0], Ok(OutcomeKind::TookOver));
+    assert_eq!(world.journal.keys(), ["B", "C", "A"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use lambda_once::{
-    AfterUnknown, ErrorKind, Failure, Idempotency, Key, MemoryStore, MissingKey, OutcomeKind,
+    AfterUnknown, ErrorKind, Failure, Idempotency, Key, MemoryStore, MissingKey, OutcomeKind, Verdict,
     batch::{OnFailure, bulk},
     clock::{Clock, ManualClock, Timestamp},
     record::{Record, Status},
@@ -36,7 +36,10 @@ async fn messages_blocked_by_a_failure_do_not_wait_for_a_lease() {
         let began = tokio::time::Instant::now();
         let event = fifo([("a", work("A", "transient", 10)), (group, order("H"))]);
         let service = world.service().on_failure(on_failure);
-        assert_eq!(invoke(&service, event, world.left(seconds(60))).await.unwrap(), ["m0", "m1"]);
+        let processed = world.process(&service, event).await;
+        assert_eq!(processed.reported(), ["m0", "m1"]);
+        let failed = OutcomeKind::Failed(Verdict::Transient);
+        assert_eq!(processed.outcomes(), [Ok(failed), Ok(OutcomeKind::Skipped)], "{on_failure:?}");
         assert!(began.elapsed() < seconds(1), "{:?}", began.elapsed());
         assert_eq!(world.calls(Call::Claim).len(), 1);
     }
@@ -157,6 +160,19 @@ async fn records_due_beside_one_that_stops_the_batch_at_once_do_not_begin() {
         assert_eq!(begun.lock().unwrap().len(), most, "of those that were to begin at the same time");
         let skipped = processed.outcomes().into_iter().filter(|outcome| *outcome == Ok(OutcomeKind::Skipped)).count();
         assert_eq!((skipped, processed.reported().len(), world.journal.held()), (4 - most, 4, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_due_beside_a_failure_that_stops_the_batch_does_not_begin() {
+    // Two end at the same time. If the first one is recorded immediately, that must not let the third one begin.
+    for acts in [["succeed", "transient"], ["transient", "succeed"]] {
+        let world = World::on(1, |builder| builder);
+        let service = world.service().on_failure(OnFailure::StopBatch).concurrency(2);
+        let event = fifo([("a", work("A", acts[0], 10)), ("b", work("B", acts[1], 10)), ("c", order("C"))]);
+        let processed = world.process(&service, event).await;
+        assert_eq!(processed.outcomes()[2], Ok(OutcomeKind::Skipped), "{acts:?}");
+        assert_eq!(world.journal.keys(), ["A", "B"], "{acts:?}");
     }
 }
 

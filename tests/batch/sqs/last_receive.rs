@@ -68,6 +68,15 @@ async fn before_its_last_delivery_a_failing_head_holds_up_its_group() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_head_on_its_last_delivery_begins_in_its_place() {
+    let (world, letters) = (World::new(), Letters::new());
+    let service = world.service().dead_letters(letters).max_receive_count(DELIVERIES).concurrency(1);
+    let event = fifo([("a", order("A")), ("b", order("B")), ("a", order("C"))]);
+    assert!(reported(&world.process(&service, event).await).is_empty());
+    assert_eq!(world.journal.keys(), ["A", "B", "C"]);
+}
+
 // Tests B11.
 #[tokio::test(start_paused = true)]
 async fn a_failed_head_that_cannot_be_dead_lettered_blocks_its_group() {

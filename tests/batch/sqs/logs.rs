@@ -10,7 +10,7 @@ use tracing::Level;
 
 use crate::{
     support::collector::{Collector, Line},
-    world::{World, order, work},
+    world::{World, batch, order, work},
 };
 
 /// Delivers these bodies, and returns all log lines.
@@ -183,6 +183,31 @@ async fn a_decoders_error_is_logged_without_the_values_of_the_body() {
     let lines = format!("{:?}", collector.lines());
     assert_eq!(lines.matches("schema 7 is not known to").count(), 2, "{lines}");
     assert!(!lines.contains("secret"), "{lines}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decoders_long_error_is_cut_and_the_rest_of_a_word_kept() {
+    /// Is displayed in several parts.
+    #[derive(Debug, Clone, Copy)]
+    struct Long(&'static str);
+    impl std::fmt::Display for Long {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "{}{}", "x".repeat(150), "x".repeat(45))?;
+            f.write_str(self.0)?;
+            f.write_str(&"y".repeat(150))
+        }
+    }
+    impl std::error::Error for Long {}
+    // 200 characters are kept.
+    for (end, kept) in [(" four", " four…"), (" one ", " one …"), ("", "yyyyy…")] {
+        let (world, long) = (World::new(), Long(end));
+        let decode = move |_: &RecordInfo, _: &String| Err::<Value, _>(long.into());
+        let service = world.once.batch(Sqs, Key::message_id(), decode, |_: Value| async { anyhow::Ok(()) });
+        let processed = world.process(&service, batch([order("A")])).await;
+        let error = processed.records[0].error.as_deref().unwrap();
+        let (_, said) = error.rsplit_once(": ").unwrap();
+        assert_eq!(said, format!("{}{kept}", "x".repeat(195)));
+    }
 }
 
 #[tokio::test(start_paused = true)]

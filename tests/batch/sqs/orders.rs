@@ -237,7 +237,15 @@ async fn as_many_records_are_decoded_as_a_claim_call_has_room_for_entities() {
     let of_many: Vec<_> = (0..30).map(|account| set(&format!("{account:02}-"), 1, "succeed", 0)).collect();
     let of_two: Vec<_> = (1..=30).map(|version| ("A", version)).chain([("B", 1)]).collect();
     let of_two: Vec<_> = of_two.into_iter().map(|(account, version)| set(account, version, "succeed", 0)).collect();
-    for (bodies, decoded, claimed) in [(of_many, 25, 25), (of_two, 31, 2)] {
+    let of_one: Vec<_> = (1..=120).map(|version| set("A", version, "succeed", 0)).collect();
+    // At most 100 decoded records wait, as many as may be claimed ahead of handlers that are expected to be fast.
+    let cases = [
+        (of_many, None, 25, 25),
+        (of_two, None, 31, 2),
+        (of_one.clone(), None, 100, 1),
+        (of_one, Some(millis(1)), 100, 1),
+    ];
+    for (bodies, expected, decoded, claimed) in cases {
         let (world, count, at_first) = (World::new(), Arc::new(AtomicUsize::new(0)), Arc::new(OnceLock::new()));
         let (counted, noted) = (Arc::clone(&count), Arc::clone(&at_first));
         let decode = move |_: &RecordInfo, body: &String| {
@@ -250,6 +258,10 @@ async fn as_many_records_are_decoded_as_a_claim_call_has_room_for_entities() {
         };
         let service = world.once.batch(Sqs, Key::pointer("/order_id"), decode, handler);
         let service = service.ordered_by(Key::pointer("/account"), Key::pointer("/version")).concurrency(1);
+        let service = match expected {
+            Some(time) => service.expected_duration(time),
+            None => service,
+        };
         assert_eq!(world.deliver_to(&service, bodies).await, [""; 0]);
         assert_eq!((at_first.get(), world.calls(Call::Claim)[0]), (Some(&decoded), claimed));
     }

@@ -9,7 +9,7 @@ use lambda_once::{
     BoxFuture, ErrorKind, Interruption, MissingKey, OnPanic, OutcomeKind, Verdict,
     batch::{FullBatchFailure, RecordReport, Redelivery},
     clock::{Clock, Timestamp},
-    record::Status,
+    record::{Fingerprint, Record, Status},
     store::fault::{Call, Fault},
 };
 use lambda_runtime::LambdaEvent;
@@ -288,4 +288,20 @@ async fn a_successor_holds_the_key_of_a_claim_that_lost_its_lease() {
         let outcome = if held.is_some() { OutcomeKind::LeaseLost } else { OutcomeKind::ReplayedFailure };
         assert_eq!((failed[0].outcome, failed[0].held_until), (Ok(outcome), held));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_with_another_payload_does_not_hold_the_operation() {
+    let (world, hook) = (World::new(), Hook::new());
+    let service = world.service().redelivery(hook.clone());
+    let takes_over = async {
+        tokio::time::sleep(millis(5)).await;
+        world.put("A", Status::InProgress, "1");
+        let record = world.record("A").await.unwrap();
+        let fingerprint = Some(Fingerprint::from_bytes([7; 32]));
+        world.memory.insert(world.hash("A"), Record { fingerprint, ..record });
+    };
+    tokio::join!(world.process(&service, batch([work("A", "succeed", 10)])), takes_over);
+    let (_, failed) = hook.told();
+    assert_eq!((failed[0].outcome, failed[0].held_until), (Ok(OutcomeKind::LeaseLost), None));
 }

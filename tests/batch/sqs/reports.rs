@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use lambda_once::{
     ErrorKind, Failure, Interruption, Key, OutcomeKind, Verdict,
     batch::{OnFailure, Processed, RecordReport},
+    record::Status,
 };
 use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
@@ -71,6 +72,19 @@ async fn records_skipped_or_not_started_are_reported_too() {
     let outcomes = [failed, skipped, cancelled, skipped, not_started, skipped, not_started];
     assert_eq!(processed.outcomes(), outcomes.map(Ok));
     assert_eq!(processed.reported().len(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_behind_a_duplicate_without_an_outcome_is_skipped() {
+    let world = World::new();
+    world.put("D", Status::Completed, "1");
+    let bodies = [work("A", "hang", 0), order("B"), order("C"), order("C"), order("D")];
+    let event = LambdaEvent::new(fifo(["a", "b", "b", "c", "c"].into_iter().zip(bodies)), world.left(seconds(5)));
+    let processed = world.service().concurrency(1).process(event).await;
+    let cancelled = OutcomeKind::Interrupted(Interruption::Cancelled);
+    let (skipped, not_started) = (OutcomeKind::Skipped, OutcomeKind::NotStarted);
+    assert_eq!(processed.outcomes(), [cancelled, not_started, skipped, skipped, skipped].map(Ok));
+    assert_eq!(processed.reported().len(), 5);
 }
 
 #[tokio::test(start_paused = true)]

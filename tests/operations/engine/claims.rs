@@ -6,15 +6,15 @@ use futures_util::future::join_all;
 use lambda_once::{
     AfterUnknown, Deadline, Difference, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Mismatch,
     MismatchState, OperationSettings, Outcome, PayloadPart,
-    clock::{Clock, Timestamp},
-    record::{RECORD_VERSION, Status},
+    clock::{Clock, ManualClock, Timestamp},
+    record::{Fingerprint, RECORD_VERSION, Status},
     store::fault::{Call, Fault},
 };
 use tracing::Level;
 
 use super::{
     CHARGE, KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome,
-    support::{clock::WrongClock, collector::Collector},
+    support::{FUTURE, clock::WrongClock, collector::Collector},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -168,6 +168,29 @@ async fn a_mismatch_names_the_differing_part() {
     assert_eq!(mismatch.to_string(), "the key was used with another payload: the body differs");
 }
 
+/// Returns a fingerprint of a whole payload and of two of its parts. Zeros are for a part that it does not have.
+fn fingerprint(whole: u8, headers: u8, body: u8) -> Fingerprint {
+    let mut bytes = [0; 32];
+    bytes[..16].fill(whole);
+    bytes[24..28].fill(headers);
+    bytes[28..].fill(body);
+    Fingerprint::from_bytes(bytes)
+}
+
+#[test]
+fn headers_that_only_one_payload_has_are_the_differing_part() {
+    let (body, both) = (fingerprint(1, 0, 3), fingerprint(2, 7, 3));
+    for difference in [body.difference(&both), both.difference(&body)] {
+        assert_eq!(difference, Difference::of([PayloadPart::Headers]));
+    }
+}
+
+#[test]
+fn a_fingerprint_is_printed_with_the_version_of_its_payload() {
+    let fingerprint = Fingerprint::from_bytes([0xab; 32]).with_payload_version(2);
+    assert_eq!(fingerprint.to_string(), format!("v2:{}", "ab".repeat(32)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_payload_of_another_version_is_replayed_without_comparison() {
     let world = World::new();
@@ -278,10 +301,12 @@ async fn run_frozen_while_claiming(world: &World, time: Duration) -> Result<Outc
 // Tests C9.
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_arrives_after_its_own_lease_starts_nothing() {
-    let world = World::new();
-    let outcome = run_frozen_while_claiming(&world, LEASE).await;
-    assert_outcome!(outcome, Ok(Outcome::InProgress { attempt: 1, .. }));
-    assert_eq!((world.runs(), world.record().await), (0, None), "it is given back");
+    for time in [LEASE - Duration::from_secs(2), LEASE] {
+        let world = World::new();
+        let outcome = run_frozen_while_claiming(&world, time).await;
+        assert_outcome!(outcome, Ok(Outcome::InProgress { attempt: 1, .. }));
+        assert_eq!((world.runs(), world.record().await), (0, None), "it is given back");
+    }
 }
 
 // Tests C9.
@@ -308,11 +333,16 @@ async fn a_takeover_that_is_not_started_is_handed_back() {
 
 #[tokio::test(start_paused = true)]
 async fn with_no_time_left_nothing_is_claimed() {
-    let world = World::new();
-    let deadline = super::support::FUTURE.after(Duration::from_millis(400));
-    let outcome = world.once.operation(CHARGE, KEY).deadline(deadline).run(|| world.work()).await;
-    assert_outcome!(outcome, Ok(Outcome::NotStarted));
-    assert_eq!((world.runs(), world.calls()), (0, vec![]));
+    for is_disabled in [false, true] {
+        // The shortest default reserve is half a second.
+        for left in [400, 500] {
+            let world = World::with(|builder| builder.disabled(is_disabled));
+            let deadline = FUTURE.after(Duration::from_millis(left));
+            let outcome = world.once.operation(CHARGE, KEY).deadline(deadline).run(|| world.work()).await;
+            assert_outcome!(outcome, Ok(Outcome::NotStarted));
+            assert_eq!((world.runs(), world.calls()), (0, vec![]), "{left}, {is_disabled}");
+        }
+    }
 }
 
 // Tests S7.
@@ -349,8 +379,8 @@ async fn a_running_record_without_a_lease_is_live_until_it_expires() {
 
 /// Runs two operations on an engine whose clock may differ from the store's, and returns the last outcome and the number
 /// of warnings about the clocks.
-async fn run_twice_by_clocks(engines: WrongClock, stores: WrongClock) -> (Outcome<u32>, usize) {
-    let once = Idempotency::builder(MemoryStore::with_clock(stores)).clock(engines).build().unwrap();
+async fn run_twice_by_clocks(engines: impl Clock + Clone, stores: impl Clock) -> (Outcome<u32>, usize) {
+    let once = Idempotency::builder(MemoryStore::with_clock(stores)).clock(engines.clone()).build().unwrap();
     let (collector, guard) = Collector::install();
     let mut last = None;
     for key in [1, 2] {
@@ -376,6 +406,18 @@ async fn a_store_whose_clock_is_wrong_holds_nothing_up_and_is_warned_of_once() {
         let (outcome, warned) = run_twice_by_clocks(engines, stores).await;
         assert!(matches!(outcome, Outcome::Executed(2)), "{engines:?} {stores:?}: {outcome:?}");
         assert_eq!(warned, warnings, "{engines:?} {stores:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_differs_by_the_skew_margin_is_not_warned_of() {
+    let more = MARGIN + MILLISECOND;
+    for (stores, warnings) in
+        [(FUTURE.before(MARGIN), 0), (FUTURE.after(MARGIN), 0), (FUTURE.before(more), 1), (FUTURE.after(more), 1)]
+    {
+        let (outcome, warned) = run_twice_by_clocks(ManualClock::at(FUTURE), ManualClock::at(stores)).await;
+        assert_outcome!(outcome, Outcome::Executed(2));
+        assert_eq!(warned, warnings, "{stores:?}");
     }
 }
 

@@ -132,6 +132,15 @@ async fn a_mark_wins_over_a_classifier_wherever_both_stand() {
     assert_eq!(verdict(all, inside).await, Verdict::Transient, "a mark in the sources");
 }
 
+#[test]
+fn a_mark_hides_no_error_in_the_chain_of_its_sources() {
+    let marked = Err::<(), _>(AppError::Unpaid(PaymentError::Busy)).permanent().unwrap_err();
+    let failure = Failure::from(marked);
+    let outermost: &(dyn std::error::Error + 'static) = failure.source();
+    let mut chain = std::iter::successors(Some(outermost), |error| error.source());
+    assert!(chain.any(|error| error.is::<PaymentError>()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_outermost_error_with_a_classifier_counts() {
     let both = |builder: Builder| payments(builder).classify(|_: &AppError| Verdict::Unknown);

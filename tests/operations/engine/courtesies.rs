@@ -8,8 +8,12 @@ use lambda_once::{
     store::fault::{Call, Fault},
 };
 use tokio::time::Instant;
+use tracing::Level;
 
-use super::{CHARGE, KEY, LEASE, World, assert_outcome};
+use super::{
+    CHARGE, KEY, LEASE, World, assert_outcome,
+    support::collector::{Collector, Line},
+};
 
 const POLICIES: [AfterUnknown; 2] = [AfterUnknown::Rerun, AfterUnknown::Refuse];
 const SECOND: Duration = Duration::from_secs(1);
@@ -123,12 +127,20 @@ async fn a_refused_read_of_a_withdrawal_does_not_shorten_its_release() {
 
 #[tokio::test(start_paused = true)]
 async fn a_permanently_refused_outcome_is_retried_until_its_limit() {
-    for (end, expects_unrecorded) in [(Ok(1), true), (Err(Failure::permanent("no such card")), false)] {
+    for (end, expects_unrecorded, says) in [
+        (Ok(1), true, "the operation is done but could not be recorded"),
+        (Err(Failure::permanent("no such card")), false, "the permanent failure could not be recorded"),
+    ] {
         let world = World::new();
         world.store.always(Call::Settle, Fault::AccessDenied);
         let begun = Instant::now();
+        let (collector, guard) = Collector::install();
         let outcome = world.run_to(end).await.unwrap();
+        drop(guard);
         assert_eq!(matches!(outcome, Outcome::Unrecorded(1)), expects_unrecorded, "{outcome:?}");
         assert!((25 * SECOND..LEASE).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        let lines = collector.lines();
+        let is_told = |line: &Line| line.level == Level::ERROR && line.get("message").starts_with(says);
+        assert!(lines.iter().any(is_told), "{lines:?}");
     }
 }

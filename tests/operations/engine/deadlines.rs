@@ -63,7 +63,8 @@ fn settles_meet(fault: Fault, settings: impl FnOnce(Builder) -> Builder) -> Worl
 #[tokio::test(start_paused = true)]
 async fn settles_end_at_half_of_the_reserve() {
     for fault in [Fault::Silence, Fault::Throttled, Fault::ErrorBefore] {
-        for time in [Spends::Waiting(0), Spends::Waiting(18_990), Spends::Blocking(19_200)] {
+        // A tenth of a second is still left after the longest.
+        for time in [Spends::Waiting(0), Spends::Waiting(18_990), Spends::Blocking(19_200), Spends::Blocking(19_400)] {
             let world = settles_meet(fault, |builder| builder);
             let (outcome, known) = world.spend(time, deadline(), Ok(7)).await;
             assert_outcome!(outcome, Outcome::Unrecorded(7));

@@ -132,6 +132,19 @@ async fn a_handler_that_returns_just_before_its_deadline_is_recorded() {
     assert_outcome!(world.run().await, Ok(Outcome::Replayed(1)));
 }
 
+// Tests L7.
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_would_return_at_its_deadline_is_cancelled() {
+    let world = World::with(|builder| builder.heartbeat(None));
+    let handler = || async {
+        tokio::time::sleep(UNTIL_STOP).await;
+        world.work().await
+    };
+    let outcome = world.once.operation(CHARGE, KEY).run(handler).await;
+    assert_outcome!(outcome, Ok(Outcome::Interrupted(Interruption::Cancelled)));
+    assert_eq!(world.runs(), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_has_its_lease_end_and_its_handler_deadline() {
     let world = World::new();

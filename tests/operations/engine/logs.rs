@@ -1,6 +1,8 @@
 //! One log event per operation, without plain keys or payloads.
 
-use lambda_once::{Error, Failure, Outcome};
+use std::panic::panic_any;
+
+use lambda_once::{Error, Failure, Interruption, Outcome};
 use tracing::Level;
 
 use super::{CHARGE, KEY, World, assert_outcome, support::collector::Collector};
@@ -53,6 +55,28 @@ async fn a_failure_is_logged_with_its_verdict_and_its_reason_now_and_again() {
     assert_eq!(event(&world, Failure::transient(closed)).await, ["failed", "transient", "the shop is closed"]);
     assert_eq!(event(&world, Failure::permanent("no such shop")).await, ["failed", "permanent", "no such shop"]);
     assert_eq!(event(&world, Failure::permanent("not run")).await, ["replayed_failure", "", "no such shop"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_logged_with_its_message_if_that_is_text() {
+    let panics: [(fn(), &str); 3] = [
+        (|| panic_any("the shop is on fire"), "the shop is on fire"),
+        (|| panic_any("the press is on fire".to_owned()), "the press is on fire"),
+        (|| panic_any(7), ""),
+    ];
+    for (panics, message) in panics {
+        let world = World::new();
+        let (collector, guard) = Collector::install();
+        let run = world.once.operation(CHARGE, KEY).run(|| async {
+            panics();
+            Ok::<u32, Failure>(7)
+        });
+        assert_outcome!(run.await, Ok(Outcome::Interrupted(Interruption::Panicked)));
+        drop(guard);
+        let lines = collector.lines();
+        let line = lines.iter().find(|line| line.get("message") == "a panic ended the run").unwrap();
+        assert_eq!((line.get("panic"), line.level), (message, Level::ERROR));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use std::{
 
 use lambda_once::{
     BoxFuture, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Outcome, Results, Store,
-    record::{KeyHash, Record},
+    record::{KeyHash, Record, StoredData},
     store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, StoreId},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -53,7 +53,7 @@ impl Store for SmallStore {
     }
 }
 
-/// A store that rejects settles and `warm_up` with a permanent error of this kind.
+/// A store that rejects settles, reads and `warm_up` with a permanent error of this kind.
 #[derive(Clone, Debug)]
 pub(super) struct RejectingStore {
     records: MemoryStore,
@@ -85,8 +85,9 @@ impl Store for RejectingStore {
         Box::pin(ready(answers))
     }
 
-    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.records.read(keys, data)
+    fn read<'a>(&'a self, keys: &'a [KeyHash], _: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        let answers: Answers<Option<Record>> = keys.iter().map(|_| Err(self.error())).collect();
+        Box::pin(ready(answers))
     }
 
     fn id(&self) -> StoreId {
@@ -178,6 +179,18 @@ async fn a_large_result_that_compresses_comes_back_whole() {
     let once = Idempotency::new(SmallStore(MemoryStore::new()));
     let result = || "lorem ipsum ".repeat(80_000);
     assert_outcome!(twice(&once, result).await, Ok(Outcome::Replayed(back)) if back == result());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_longer_than_4096_bytes_is_compressed() {
+    for (bytes, is_compressed) in [(4_096, false), (4_097, true)] {
+        let world = World::new();
+        // Two bytes are the quotes.
+        let outcome = world.once.operation(CHARGE, KEY).run(|| async { Ok::<_, Failure>("a".repeat(bytes - 2)) }).await;
+        assert_outcome!(outcome, Ok(Outcome::Executed(_)));
+        let data = world.record().await.unwrap().result.data.unwrap();
+        assert_eq!(matches!(data, StoredData::Deflated(_)), is_compressed, "{bytes}: {data:?}");
+    }
 }
 
 // Tests S6, P3.

@@ -25,16 +25,18 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The maximum duration of a call, with the longest pauses before the next two.
 const ONE_CALL: Duration = Duration::from_millis(3_200);
 
-/// The fault of the first calls, none of which is applied.
-#[derive(Clone, Copy, Debug)]
+/// The fault of the first calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meets {
-    /// No response.
+    /// No response. The call is not applied.
     Silence,
     /// A refusal after this time.
     Refusal(Duration),
+    /// A response without results. The call is applied.
+    NoResults,
 }
 
-/// A store whose first calls do not arrive, which records the leases of all claims.
+/// A store whose first calls have a fault, which records the leases of all claims.
 #[derive(Clone, Debug)]
 struct Unheard {
     inner: MemoryStore,
@@ -71,6 +73,7 @@ impl Unheard {
         match self.meets {
             Meets::Silence => std::future::pending::<()>().await,
             Meets::Refusal(time) => tokio::time::sleep(time).await,
+            Meets::NoResults => return Some(Vec::new()),
         }
         let throttled = |_| Err(Error::new(ErrorKind::Throttled, ErrorStatus::Temporary, "claim", "too fast"));
         Some((0..requests).map(throttled).collect())
@@ -83,8 +86,11 @@ impl Store for Unheard {
             let now = self.clock.now();
             self.leases.lock().unwrap().extend(requests.iter().map(|request| (now, request.lease)));
             match self.meet(&self.claims_left, requests.len()).await {
-                Some(answers) => answers,
-                None => self.inner.claim(requests).await,
+                Some(answers) if self.meets != Meets::NoResults => answers,
+                met => {
+                    let applied = self.inner.claim(requests).await;
+                    met.unwrap_or(applied)
+                }
             }
         })
     }
@@ -92,8 +98,11 @@ impl Store for Unheard {
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
         Box::pin(async move {
             match self.meet(&self.settles_left, requests.len()).await {
-                Some(answers) => answers,
-                None => self.inner.settle(requests).await,
+                Some(answers) if self.meets != Meets::NoResults => answers,
+                met => {
+                    let applied = self.inner.settle(requests).await;
+                    met.unwrap_or(applied)
+                }
             }
         })
     }
@@ -177,6 +186,22 @@ async fn a_failure_and_a_release_without_a_response_are_retried() {
             store.inner.read(&[once.key_hash(CHARGE, KEY).unwrap()], ResultData::Include).await.remove(0).unwrap();
         assert_eq!(record.map(|record| record.status), status);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_response_has_no_result_is_an_error_and_withdrawn() {
+    let once = Unheard::new(1, 0, Meets::NoResults).engine();
+    let run = || once.operation(CHARGE, KEY).run(|| async { Ok::<_, Failure>(7) });
+    assert_outcome!(run().await, Err(error) if error.kind() == ErrorKind::Request);
+    assert_outcome!(run().await, Ok(Outcome::Executed(7)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_whose_response_has_no_result_is_retried() {
+    let once = Unheard::new(0, 1, Meets::NoResults).engine();
+    let run = || once.operation(CHARGE, KEY).run(|| async { Ok::<_, Failure>(7) });
+    assert_outcome!(run().await, Ok(Outcome::Executed(7)));
+    assert_outcome!(run().await, Ok(Outcome::Replayed(7)));
 }
 
 #[tokio::test(start_paused = true)]

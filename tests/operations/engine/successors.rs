@@ -5,7 +5,7 @@ use std::future::Future;
 use lambda_once::{
     Error, Failure, Outcome, Verdict,
     clock::Clock,
-    record::{Fingerprint, Record, Status},
+    record::{Fingerprint, RECORD_VERSION, Record, Status},
 };
 
 use super::{CHARGE, KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome};
@@ -168,6 +168,17 @@ async fn a_successors_outcome_that_has_expired_decides_nothing() {
         };
         assert_outcome!(world.run_late(expired, Ok(99)).await, Ok(Outcome::LeaseLost));
     }
+}
+
+// Tests S7, S8.
+#[tokio::test(start_paused = true)]
+async fn a_successors_outcome_of_an_unknown_version_decides_nothing() {
+    let world = World::new();
+    let newer = async {
+        world.succeeds().await;
+        world.alter(|record| record.version = RECORD_VERSION + 2).await;
+    };
+    assert_outcome!(world.run_late(newer, Ok(99)).await, Ok(Outcome::LeaseLost));
 }
 
 /// A late copy of the claim took over from another claim, which a release must not erase.

@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use futures_util::future::{join_all, pending};
 use lambda_once::{
-    AfterUnknown, Error, ErrorKind, Failure, Mismatch, MismatchState, Outcome, ProbeResult,
+    AfterUnknown, Error, ErrorKind, Failure, Idempotency, Mismatch, MismatchState, Outcome, ProbeResult,
     clock::Timestamp,
     record::{RECORD_VERSION, Status},
     store::fault::{Call, Fault},
@@ -14,6 +14,7 @@ use tracing::Level;
 
 use super::{
     CHARGE, KEY, LEASE, MARGIN, MILLISECOND, UNTIL_STOP, World, assert_outcome,
+    results::RejectingStore,
     support::{FUTURE, collector::Collector},
 };
 
@@ -137,6 +138,28 @@ async fn a_lease_is_waited_for_to_its_end_and_claimed_then_without_a_look() {
     let (looks, rest) = calls[2..].split_at(calls.len() - 4);
     assert!((18..=36).contains(&looks.len()) && looks.iter().all(|call| *call == Call::Read), "{calls:?}");
     assert_eq!((&calls[..2], rest), (&[Call::Claim; 2][..], &[Call::Claim, Call::Settle][..]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_lasts_as_long_as_the_wait_is_not_taken_over() {
+    let world = World::new();
+    world.abandon().await;
+    let lapse = LEASE + MARGIN + MILLISECOND;
+    let (waited, took) = world.wait_while(lapse + LAST_LOOK, async {}).await;
+    assert_outcome!(waited, Ok(Outcome::InProgress { .. }));
+    assert_eq!((took, world.runs()), (lapse, 0));
+}
+
+/// By the store's clock it may not have ended yet.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ends_as_its_refusal_arrives_is_claimed_after_a_pause() {
+    let world = World::new();
+    world.abandon().await;
+    tokio::time::advance(LEASE + MILLISECOND).await;
+    world.store.next(Call::Claim, Fault::Delay(MARGIN));
+    let (waited, took) = world.wait_while(20 * SECOND, async {}).await;
+    assert_outcome!(waited, Ok(Outcome::TookOver(1)));
+    assert!(took > MARGIN, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -265,17 +288,31 @@ async fn a_lease_that_ends_is_claimed_although_it_could_not_be_watched() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_gets_another_payload_during_a_wait_is_a_mismatch() {
-    let world = World::new();
-    assert_outcome!(world.hold(Duration::ZERO, Err(Failure::unknown("timed out"))).await, Ok(Outcome::Failed(_)));
-    let another = async {
-        sleep(SECOND).await;
-        world.remove();
-        assert_outcome!(world.run_on("996 cents").await, Ok(Outcome::Executed(1)));
-    };
-    let (waited, took) = world.wait_while(20 * SECOND, another).await;
-    assert_outcome!(waited, Ok(Outcome::Mismatch(Mismatch { state: MismatchState::Final, .. })));
-    assert!(took < 3 * SECOND);
-    assert_eq!((world.count(Call::Claim), world.runs()), (3, 1));
+    for is_done in [true, false] {
+        let world = World::new();
+        assert_outcome!(world.hold(Duration::ZERO, Err(Failure::unknown("timed out"))).await, Ok(Outcome::Failed(_)));
+        let another = async {
+            sleep(SECOND).await;
+            world.remove();
+            let end = if is_done { Ok(1) } else { Err(Failure::unknown("timed out")) };
+            let _ = world.once.operation(CHARGE, KEY).payload("996 cents").run(|| async { end }).await.unwrap();
+        };
+        let (waited, took) = world.wait_while(20 * SECOND, another).await;
+        let Ok(Outcome::Mismatch(Mismatch { state, .. })) = waited else { panic!("not a mismatch: {waited:?}") };
+        assert_eq!(matches!(state, MismatchState::InProgress { .. }), !is_done, "{state:?}");
+        assert!(took < 4 * SECOND, "{took:?}");
+        assert_eq!((world.count(Call::Claim), world.runs()), (3, 0));
+    }
+}
+
+/// It does not become readable while it is waited for.
+#[tokio::test]
+async fn an_unreadable_record_ends_a_wait_with_an_error() {
+    let once = Idempotency::builder(RejectingStore::new(ErrorKind::Format)).disabled(false).build().unwrap();
+    let lost = || async { Err::<u32, _>(Failure::unknown("timed out")) };
+    assert_outcome!(once.operation(CHARGE, KEY).run(lost).await, Ok(Outcome::Failed(_)));
+    let waited = once.operation(CHARGE, KEY).wait_up_to(SECOND).run(lost).await;
+    assert_outcome!(waited, Err(error) if error.kind() == ErrorKind::Format);
 }
 
 #[tokio::test(start_paused = true)]

@@ -172,6 +172,17 @@ async fn a_claim_in_doubt_is_withdrawn_though_its_repetition_fails_for_certain()
     }
 }
 
+/// No retry brings back a table that is missing.
+#[tokio::test(start_paused = true)]
+async fn a_read_that_no_retry_helps_ends_a_withdrawal() {
+    for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
+        let world = without_responses(policy);
+        world.store.always(Call::Read, Fault::TableMissing);
+        assert_outcome!(world.run().await, Err(error) if error.kind() == ErrorKind::Unavailable);
+        assert_eq!((world.count(Call::Read), world.count(Call::Settle)), (1, 0), "{policy:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_certainly_failed_each_time_is_not_looked_for() {
     let world = World::new();

@@ -272,6 +272,8 @@ async fn an_event_the_handler_does_not_take_is_refused_before_any_claim() {
     );
     let text = refused::<Order>(MissingKey::RunUnprotected, r#"{"number":7}"#).await;
     assert!(text.contains("the event has a missing field `id` at line 1 column 12"), "{text}");
+    let text = refused::<HashMap<u8, Value>>(MissingKey::Reject, r#"{"300":7,"id":"k"}"#).await;
+    assert!(text.contains("the event does not match the handler's type: expected u8 at line 1 column 5"), "{text}");
     let text = refused::<Panics>(MissingKey::Reject, r#"{"id":7}"#).await;
     assert!(text.contains("decoding the event panicked"), "{text}");
 }

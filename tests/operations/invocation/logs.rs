@@ -33,9 +33,11 @@ async fn logged(function: &Function, event: Value) -> (Line, Vec<Line>) {
 async fn every_invocation_logs_its_outcome_under_the_hash_of_its_key() {
     let function = Function::new();
     let event = |cents: u32| json!({"id": "secret", "cents": cents, "note": "secret"});
-    for (cents, outcome) in [(1, "executed"), (1, "replayed"), (2, "mismatch")] {
+    for (cents, outcome, level) in
+        [(1, "executed", Level::INFO), (1, "replayed", Level::INFO), (2, "mismatch", Level::WARN)]
+    {
         let line = logged(&function, event(cents)).await.0;
-        assert_eq!((line.get("outcome"), line.get("key").len()), (outcome, 64));
+        assert_eq!((line.get("outcome"), line.get("key").len(), line.level), (outcome, 64, level));
     }
     function.store.always(Call::Claim, Fault::AccessDenied);
     assert_eq!(logged(&function, event(1)).await.0.get("outcome"), "access_denied");

@@ -1,6 +1,9 @@
 //! Counts of operations that share calls or are nested, and misbehaving observers.
 
-use lambda_once::store::fault::{Call, Fault};
+use lambda_once::{
+    Interruption, Outcome,
+    store::fault::{Call, Fault},
+};
 
 use super::*;
 
@@ -65,6 +68,40 @@ async fn engines_that_share_their_observer_are_nested() {
     let told: Vec<_> = recorder.told().into_iter().map(|told| told.operation).collect();
     assert_eq!(told, ["charge", "sqs"]);
     assert_eq!(recorder.ends(), [(EntryPoint::Operation, 1, 2, true), (EntryPoint::Batch, 1, 2, false)]);
+}
+
+/// Its operations may contain operations of an engine that has the observers of the outermost.
+#[tokio::test(start_paused = true)]
+async fn an_engine_without_observers_adds_nothing_to_the_counts_of_others() {
+    let recorder = Arc::new(Recorder::default());
+    let [outer, inner] = [(); 2].map(|()| engine(store(), |builder| builder.observer(Arc::clone(&recorder))));
+    let unobserved = engine(store(), |builder| builder);
+    let service = outer.sqs(Key::pointer("/id"), move |_: Value| {
+        let (unobserved, inner) = (unobserved.clone(), inner.clone());
+        async move {
+            let refund = || async { inner.operation("refund", "k").run(|| act(Act::Succeed)).await.map(|_| ()) };
+            unobserved.operation("charge", "k").run(refund).await.map(|_| ())
+        }
+    });
+    testing::deliver(&service, &testing::sqs::batch([testing::record(&json!({ "id": "k" }))])).await;
+    let told: Vec<_> = recorder.told().into_iter().map(|told| told.operation).collect();
+    assert_eq!(told, ["refund", "sqs"]);
+    assert_eq!(recorder.ends(), [(EntryPoint::Operation, 1, 2, true), (EntryPoint::Batch, 1, 2, false)]);
+}
+
+/// Both engines have the same scope, and so the same keys.
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_handler_has_no_time_of_an_operation_inside_it() {
+    let recorder = Recorder::default();
+    let observed = engine(store(), |builder| builder.observer(recorder.clone()));
+    let unobserved = engine(store(), |builder| builder);
+    let hangs = || async {
+        let _ = unobserved.operation("charge", "k").run(|| act(Act::Succeed)).await.unwrap();
+        std::future::pending::<Result<(), Failure>>().await
+    };
+    let outcome = observed.operation("charge", "k").heartbeat(None).run(hangs).await.unwrap();
+    assert!(matches!(outcome, Outcome::Interrupted(Interruption::Cancelled)), "{outcome:?}");
+    assert_eq!(recorder.one().handler_time, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -133,7 +170,10 @@ async fn renewals_of_a_lease_count_as_calls_and_not_as_the_recording() {
 #[cfg(feature = "powertools")]
 #[tokio::test]
 async fn a_store_for_powertools_is_recognized_by_an_engine_with_observers() {
-    use lambda_once::store::dynamodb::{Config, Powertools};
+    use lambda_once::{
+        OperationSettings,
+        store::dynamodb::{Config, Powertools},
+    };
 
     // No call is made.
     let client = crate::support::client("http://localhost:1").await;
@@ -141,7 +181,17 @@ async fn a_store_for_powertools_is_recognized_by_an_engine_with_observers() {
     let builder = Idempotency::builder(store).scope("tests").disabled(false);
     let once = builder.observer(Recorder::default()).build().unwrap();
     // Its records keep no order, which an invocation does not need, and no responses of HTTP.
-    assert!(InvocationLayer::<Value>::new(once.clone(), Key::pointer("/id")).validate().is_ok());
-    let error = IdempotencyKeyLayer::new(once, Caller::shared()).validate().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Config);
+    let layer = || InvocationLayer::<Value>::new(once.clone(), Key::pointer("/id"));
+    assert!(layer().validate().is_ok());
+    let raised = layer().with_settings(OperationSettings::new().payload_version(2));
+    let queue = once.sqs(Key::pointer("/id"), |_: Value| act(Act::Succeed));
+    for (refused, says) in [
+        (raised.validate().err(), "`payload_version`"),
+        (queue.validate().err(), "the records of `invocation`"),
+        (IdempotencyKeyLayer::new(once.clone(), Caller::shared()).validate().err(), "HTTP"),
+    ] {
+        let error = refused.expect(says);
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.to_string().contains(says), "{error}");
+    }
 }

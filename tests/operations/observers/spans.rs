@@ -4,11 +4,14 @@ use lambda_once::store::fault::{Call, Fault};
 use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry_sdk::trace::SpanData;
 use opentelemetry_semantic_conventions::attribute as names;
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::Layer as _;
+use tracing::{Instrument, field::Empty, level_filters::LevelFilter};
+use tracing_subscriber::{Layer as _, filter::Targets, layer::SubscriberExt as _};
 
 use super::*;
-use crate::support::traces::{Traces, attribute, number};
+use crate::support::{
+    process::Process,
+    traces::{Traces, attribute, number},
+};
 
 /// The written logs.
 #[derive(Clone, Default)]
@@ -246,6 +249,41 @@ async fn a_request_that_fails_open_is_no_error() {
     let (root, rest) = split(traces.take());
     assert_eq!((&*attribute(&root, "outcome"), &root.status), ("unprotected", &Status::Ok), "{root:?}");
     assert_eq!(attribute(&rest[0], names::ERROR_TYPE), "access_denied");
+}
+
+/// A filter may want the application's spans at *debug*, and of the library's only those at *info*.
+#[tokio::test(start_paused = true)]
+async fn the_outcome_is_not_written_into_a_span_of_the_application() {
+    let filter = Targets::new().with_default(LevelFilter::DEBUG).with_target("lambda_once", LevelFilter::INFO);
+    let (once, traces) = (once(), Traces::exported_beside(LevelFilter::DEBUG, filter));
+    let checkout = tracing::debug_span!("checkout", outcome = Empty);
+    let charge = once.operation("charge", "k").run(|| act(Act::Succeed));
+    let _ = charge.instrument(checkout).await.unwrap();
+    let (checkout, rest) = split(traces.take());
+    assert_eq!((&*checkout.name, &*attribute(&checkout, "outcome")), ("checkout", ""));
+    assert!(rest.is_empty(), "{rest:?}");
+}
+
+/// The other tests have a subscriber that wants *trace*, so this one runs in a separate process.
+#[tokio::test(start_paused = true)]
+async fn spans_at_debug_are_written_where_nothing_wants_trace() {
+    const TEST: &str = "observers::spans::spans_at_debug_are_written_where_nothing_wants_trace";
+    const ALONE: &str = "LAMBDA_ONCE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        return assert!(Process::passes(TEST, &[(ALONE, "1")]));
+    }
+    let written = Written::default();
+    let writer = {
+        let written = written.clone();
+        move || written.clone()
+    };
+    let log = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(false);
+    let subscriber = tracing_subscriber::registry().with(LevelFilter::DEBUG).with(log);
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let _ = once().operation("charge", "k").run(|| act(Act::Succeed)).await.unwrap();
+    let text = written.text();
+    let is_within = |line: &str| line.contains("operation{otel.name=\"charge\"") && line.contains("executed");
+    assert!(text.lines().any(is_within), "{text}");
 }
 
 // Tests P28, P29.

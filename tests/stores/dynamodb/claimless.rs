@@ -6,7 +6,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_once::{
     clock::{ManualClock, Timestamp},
     record::{Fingerprint, NEWEST_KNOWN_VERSION},
-    store::{ClaimRequest, Claimed, Settled, Takeover, dynamodb::Config, transaction::Transactional},
+    store::{ClaimRequest, Claimed, Grant, Settled, Takeover, dynamodb::Config, transaction::Transactional},
 };
 
 use super::{Item, World, item, number, support::FUTURE, text};
@@ -80,7 +80,9 @@ async fn a_commit_without_a_claim_replaces_only_replaceable_records() {
         let before = world.read(&request.key).await;
         let transaction = store.open();
         let granted = store.claim_within(&transaction, &request).await.unwrap();
-        assert!(matches!(granted, Claimed::Granted(_)), "the commit decides: {granted:?}");
+        let lease_until = FUTURE.after(request.lease);
+        let grant = Grant { lease_until, attempt: 1, prior_status: None, has_merged_doubt: false };
+        assert_eq!(granted, Claimed::Granted(grant), "the commit decides");
         let settled = store.commit(&transaction, Some(&settle_of(&request, complete("1")))).await.unwrap();
         let after = world.read(&request.key).await;
         match settled {

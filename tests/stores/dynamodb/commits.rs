@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{World, item, text};
 use crate::support::{
     FUTURE,
-    requests::{RETENTION, claim, complete, entity, granted, json as stored, ordered, settle_of},
+    requests::{LAPSE, RETENTION, claim, complete, entity, granted, json as stored, ordered, rival, settle_of},
 };
 
 /// Adds a write of a row to the world's table.
@@ -58,6 +58,52 @@ async fn a_transaction_without_writes_and_without_an_outcome_is_not_sent() {
     let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
     assert_eq!(store.commit(&store.open(), None).await.unwrap(), Settled::Done { found: None });
     assert!(world.requests().is_empty(), "{:?}", world.requests());
+}
+
+#[tokio::test]
+async fn an_outcome_without_writes_takes_no_transaction() {
+    let world = World::new().await;
+    let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
+    let claim = claim();
+    granted(&store, &claim).await;
+    world.proxy.reset();
+    let settled = store.commit(&store.open(), Some(&settle_of(&claim, complete("1")))).await.unwrap();
+    assert_eq!(settled, Settled::Done { found: None });
+    assert_eq!(world.requests(), ["UpdateItem"]);
+}
+
+#[tokio::test]
+async fn a_commit_that_is_not_permitted_is_sent_once() {
+    let world = World::new().await;
+    let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
+    let claim = claim();
+    granted(&store, &claim).await;
+    let writes = store.open();
+    put(&world, &writes);
+    world.proxy.reset();
+    world.proxy.on_command("TransactWriteItems").access_denied();
+    let error = store.commit(&writes, Some(&settle_of(&claim, complete("1")))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AccessDenied, "{error}");
+    assert_eq!(world.requests(), ["TransactWriteItems"]);
+}
+
+#[tokio::test]
+async fn a_commit_that_lost_its_lease_takes_no_read() {
+    let world = World::new().await;
+    let clock = ManualClock::at(FUTURE);
+    let store = world.store(Calls::Single, &clock).await;
+    let claim = claim();
+    granted(&store, &claim).await;
+    let writes = store.open();
+    put(&world, &writes);
+    clock.advance(LAPSE);
+    let taker = rival(&claim);
+    granted(&store, &taker).await;
+    world.proxy.reset();
+    let settled = store.commit(&writes, Some(&settle_of(&claim, complete("1")))).await.unwrap();
+    let Settled::LeaseLost { current: Some(record) } = settled else { panic!("{settled:?}") };
+    assert_eq!(record.owner, Some(taker.owner));
+    assert_eq!(world.requests(), ["TransactWriteItems"]);
 }
 
 #[tokio::test]

@@ -167,6 +167,24 @@ async fn a_batched_claim_replaces_only_the_record_that_it_has_read() {
     }
 }
 
+/// The payload of the record changes between the last two steps.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batched_claim_without_a_payload_replaces_a_record_of_any() {
+    let world = World::of(Calls::Batched).await;
+    let store = world.store(Calls::Batched, &ManualClock::at(FUTURE)).await;
+    let first = claim();
+    granted(&store, &first).await;
+    world.change(&[("in_progress_expiration", Some(lapsed()))]).await;
+    let mut held = world.proxy.on_command("BatchExecuteStatement").nth(3).hold();
+    let claim = ClaimRequest { fingerprint: None, ..rival(&first) };
+    let (claimed, ()) = join!(claim_one(&store, &claim), async {
+        held.arrived().await;
+        world.change(&[("validation", Some(text(&Fingerprint::from_bytes([9; 32]).to_text())))]).await;
+        held.release();
+    });
+    assert!(matches!(claimed, Ok(Claimed::Granted(_))), "{claimed:?}");
+}
+
 /// No attribute of the earlier operation remains.
 async fn a_claim_over_an_expired_record_has_exactly_the_attributes_of_a_new_one(calls: Calls) {
     let world = World::of(calls).await;
@@ -235,11 +253,9 @@ async fn a_renewal_raises_lease_and_expiration_and_lowers_neither(calls: Calls) 
     assert_eq!(renew().await, (1, lease(37_000), seconds(3_607)), "in the same millisecond");
     let (later, longer) = (lease(38_000), seconds(4_000));
     world.change(&[("in_progress_expiration", Some(later.clone()))]).await;
-    let (_, kept, _) = renew().await;
-    assert_eq!(kept, later, "by a clock that is behind");
+    assert_eq!(renew().await, (1, later, seconds(3_607)), "by a clock that is behind");
     world.change(&[("in_progress_expiration", Some(lease(37_000))), ("expiration", Some(longer.clone()))]).await;
-    let (_, _, kept) = renew().await;
-    assert_eq!(kept, longer);
+    assert_eq!(renew().await, (1, lease(37_000), longer), "with a shorter retention");
 }
 
 // Tests S1.

@@ -253,23 +253,28 @@ async fn an_expired_record_counts_as_absent_while_it_is_still_visible(calls: Cal
 
 async fn an_expired_record_counts_as_absent_whatever_its_attempt(calls: Calls) {
     let decimal = |digits: &str| AttributeValue::N(digits.to_owned());
-    for (attempt, expected) in [
+    let attempts = [
         (number(3), 4),
         (decimal("1.5"), 2),
         (decimal("0.25"), 1),
         (decimal("-3"), 1),
         (text("many"), 1),
         (AttributeValue::Bool(true), 1),
-    ] {
+    ];
+    for ((attempt, expected), has_payload) in attempts.iter().flat_map(|case| [(case, false), (case, true)]) {
         let world = World::of(calls).await;
         world.put([("status", text("COMPLETED")), ("expiration", seconds(0)), ("attempt", attempt.clone())]).await;
-        let outcome = world.once.operation(CHARGE, KEY).run(|| async {
+        let mut operation = world.once.operation(CHARGE, KEY);
+        if has_payload {
+            operation = operation.payload("995 cents");
+        }
+        let outcome = operation.run(|| async {
             // The next claim can read the item that this one wrote.
             let found = match world.run_elsewhere().await {
                 Ok(Outcome::InProgress { attempt, .. }) => attempt,
                 other => panic!("{attempt:?}: expected an operation in progress, got {other:?}"),
             };
-            assert_eq!(found, expected, "{attempt:?}");
+            assert_eq!(found, *expected, "{attempt:?}");
             world.work().await
         });
         assert_outcome!(outcome.await, Ok(Outcome::Executed(1)));

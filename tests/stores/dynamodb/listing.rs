@@ -11,6 +11,7 @@ use lambda_once::{
         listing::{Cursor, List, ListRequest, ListedState},
     },
 };
+use serde_json::json as body;
 
 use super::{World, in_both_shapes, text};
 use crate::support::{
@@ -62,15 +63,19 @@ async fn the_index_has_the_records_without_a_success(calls: Calls) {
     granted(&store, &again).await;
     settle_one(&store, &again, complete("1")).await.unwrap();
     assert_eq!(listed(&store, ListedState::Failed).await, (1, 0), "the entry of the claim that was handed back");
-    // An operator completes a lapsed claim, unordered and ordered.
-    for claim in [claim(), ordered(&entity(), 1)] {
+    // An operator completes a lapsed claim, unordered and ordered, and fails one.
+    for (claim, outcome, expected) in [
+        (claim(), FinalStatus::Completed, (1, 0)),
+        (ordered(&entity(), 1), FinalStatus::Completed, (1, 0)),
+        (claim(), FinalStatus::Failed, (2, 1)),
+    ] {
         granted(&store, &claim).await;
         clock.advance(LAPSE);
         let read = read_one(&store, &claim).await.unwrap();
-        let settle = |outcome| Amendment::Settle { outcome, result: json("1"), retention: RETENTION };
-        let request = AmendRequest::new(claim.key, &read, settle(FinalStatus::Completed));
+        let settle = Amendment::Settle { outcome, result: json("1"), retention: RETENTION };
+        let request = AmendRequest::new(claim.key, &read, settle);
         assert_eq!(store.amend(&[request]).await.remove(0).unwrap(), Amended::Changed);
-        assert_eq!(listed(&store, ListedState::InProgress).await, (1, 0));
+        assert_eq!(listed(&store, ListedState::Failed).await, expected);
     }
 }
 
@@ -106,11 +111,40 @@ async fn a_list_by_the_index_leaves_out_unreadable_records_and_no_failed_read() 
     assert_eq!(error.kind(), ErrorKind::AccessDenied, "{error}");
 }
 
+/// The proxy answers the first query of each page. The table, which a second one would need, does not exist.
+#[tokio::test]
+async fn a_page_by_the_index_ends_with_its_limit_or_where_a_query_ends() {
+    let url = support::dynamodb_endpoint();
+    let proxy = Proxy::start(Protocol::DynamoDb, host_and_port(&url)).await;
+    let config = Config::new(support::unique_name("listed")).calls(Calls::Single).listing_index(true);
+    let client = support::client(&proxy.in_place_of(&url)).await;
+    let store = config.build(client).unwrap().with_clock(support::future_clock());
+    let request =
+        ListRequest { operation: Some("orders".into()), max_reads: 5, ..ListRequest::new(ListedState::Failed) };
+    let last = body!({ "id": { "S": "once#00" }, "open": { "S": "once#orders#0" }, "claimed_at": { "N": "1" } });
+    for (answer, next) in [
+        // The limit is reached with the last entry of the first partition.
+        (body!({ "Items": [], "Count": 0, "ScannedCount": 5 }), r#"["1"]"#),
+        // A query also ends after a mebibyte.
+        (
+            body!({ "Items": [], "Count": 0, "ScannedCount": 2, "LastEvaluatedKey": last }),
+            r#"["0","once#orders#0","1","once#00"]"#,
+        ),
+    ] {
+        proxy.on_command("Query").respond_json(200, &answer);
+        let page = store.list(&request).await.unwrap();
+        assert_eq!(page.next.as_ref().map(Cursor::as_str), Some(next));
+    }
+    assert_eq!(proxy.requests().len(), 2);
+}
+
 #[tokio::test]
 async fn a_list_without_the_index_is_consistent() {
     let world = World::new().await;
     let store = world.store(Calls::Single, &support::future_clock()).await;
     store.list(&ListRequest::new(ListedState::InProgress)).await.unwrap();
+    let table = world.direct.describe_table().table_name(&world.table).send().await.unwrap().table.unwrap();
+    assert!(table.global_secondary_indexes().is_empty(), "{table:?}");
     assert_eq!(world.requests(), ["Scan"]);
     assert_eq!(world.proxy.requests()[0].body()["ConsistentRead"], true);
 }

@@ -8,8 +8,8 @@ use lambda_once::{
     order::Entity,
     record::{KeyHash, Status},
     store::{
-        ClaimRequest, Claimed, Refusal, Settled, Takeover,
-        amend::{Amend, Amended, Resolution, ResolveRequest},
+        ClaimRequest, Claimed, FinalStatus, Refusal, Settled, Takeover,
+        amend::{Amend, AmendRequest, Amended, Amendment, Resolution, ResolveRequest},
         dynamodb::{Calls, Config},
     },
 };
@@ -20,7 +20,7 @@ use tokio::join;
 use super::{CHARGE, Item, LEASE, MARGIN, World, assert_outcome, item, number, support, text};
 use crate::support::{
     FUTURE,
-    requests::{LAPSE, RENEW, RETENTION, claim_one, entity, granted, ordered, settle_one},
+    requests::{LAPSE, RENEW, RETENTION, claim_one, entity, granted, json, ordered, read_one, settle_one},
 };
 
 const ENTITY: &str = "account 3";
@@ -311,6 +311,28 @@ async fn a_mark_of_an_unknown_version_is_left_to_newer_deployments() {
     let error = world.set(3).await.unwrap_err();
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Format, true), "{error}");
     assert_eq!((world.runs(), world.mark().await), (2, before));
+}
+
+/// Their transactions would conflict.
+#[tokio::test]
+async fn amendments_of_one_entity_are_sent_one_after_another() {
+    let world = World::new().await;
+    let clock = ManualClock::at(FUTURE);
+    let store = world.store(Calls::Single, &clock).await;
+    let (entity, mut requests) = (entity(), Vec::new());
+    for sequence in [5, 6] {
+        let claim = ordered(&entity, sequence);
+        granted(&store, &claim).await;
+        clock.advance(LAPSE);
+        let read = read_one(&store, &claim).await.unwrap();
+        let settle = Amendment::Settle { outcome: FinalStatus::Completed, result: json("7"), retention: RETENTION };
+        requests.push(AmendRequest::new(claim.key, &read, settle));
+    }
+    world.proxy.reset();
+    for amended in store.amend(&requests).await {
+        assert_eq!(amended.unwrap(), Amended::Changed);
+    }
+    assert_eq!(world.requests(), ["GetItem", "TransactWriteItems", "GetItem", "TransactWriteItems"]);
 }
 
 #[tokio::test]

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use lambda_once::{DynamoDbStore, ErrorKind, Failure, Idempotency, Outcome, store::dynamodb::Calls};
+use aws_sdk_dynamodb::{Client, config::timeout::TimeoutConfig};
+use lambda_once::{
+    DynamoDbStore, ErrorKind, ErrorStatus, Failure, Idempotency, Outcome, Store, clock::ManualClock,
+    store::dynamodb::Calls,
+};
 
 use super::{Purpose, World, assert_outcome, in_both_shapes, support, text};
+use crate::support::{FUTURE, wire::Fault};
 
 async fn a_claim_that_was_throttled_is_sent_again(calls: Calls) {
     let world = World::of(calls).await;
@@ -64,6 +69,35 @@ async fn a_claim_that_is_not_permitted_is_sent_once_and_nothing_runs() {
     assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::AccessDenied, true));
     assert!(error.to_string().contains("injected by the test"), "{error}");
     assert_eq!((world.runs(), world.requests().len()), (0, 1));
+}
+
+/// Only the message about a permission is passed on. It names the caller and the action, while others may contain data.
+#[tokio::test]
+async fn an_error_has_dynamodbs_code_and_says_who_is_denied_what() {
+    type Refuse = fn(Fault<'_>);
+    let world = World::new().await;
+    let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
+    let refusals: [(Refuse, &str); 3] = [
+        (|fault| fault.access_denied(), "DynamoDB returned AccessDeniedException: injected by the test"),
+        (|fault| fault.times(2).throttle(), "DynamoDB returned ProvisionedThroughputExceededException"),
+        (|fault| fault.validation(), "DynamoDB returned ValidationException"),
+    ];
+    for (refuse, expected) in refusals {
+        refuse(world.proxy.on_command("GetItem"));
+        assert_eq!(store.warm_up().await.unwrap_err().message(), expected);
+        world.all_struck();
+    }
+}
+
+/// The listener accepts the connection and never reads from it.
+#[tokio::test]
+async fn an_endpoint_that_does_not_respond_in_time_is_a_timeout() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let patient = support::client(&format!("http://{}", silent.local_addr().unwrap())).await;
+    let timeouts = TimeoutConfig::builder().read_timeout(Duration::from_millis(100)).build();
+    let client = Client::from_conf(patient.config().to_builder().timeout_config(timeouts).build());
+    let error = DynamoDbStore::new(client, "any").warm_up().await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Timeout, ErrorStatus::Ambiguous), "{error}");
 }
 
 #[tokio::test]
@@ -135,6 +169,14 @@ async fn a_lost_completion_is_recognized_without_the_item() {
     world.proxy.on_command("UpdateItem").nth(3).refuse_without_the_item();
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     assert_eq!(world.requests(), ["UpdateItem", "UpdateItem", "UpdateItem", "GetItem"]);
+}
+
+#[tokio::test]
+async fn a_lost_release_is_recognized_without_a_read() {
+    let world = World::new().await;
+    world.proxy.on_command("DeleteItem").drop_response();
+    assert_outcome!(world.run_to(Err(Failure::transient("try again"))).await, Ok(Outcome::Failed(_)));
+    assert_eq!(world.requests(), ["UpdateItem", "DeleteItem", "DeleteItem"]);
 }
 
 async fn a_holder_has_lost_its_lease_to_a_record_that_it_cannot_read(calls: Calls) {

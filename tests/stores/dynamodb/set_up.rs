@@ -60,6 +60,29 @@ async fn a_table_with_another_key_is_reported_and_nothing_runs() {
     }
 }
 
+#[tokio::test]
+async fn a_call_takes_25_keys_in_batches_and_10_one_by_one() {
+    let client = client(&dynamodb_endpoint()).await;
+    for (calls, keys) in [(Calls::Auto, 25), (Calls::Batched, 25), (Calls::Single, 10)] {
+        let store = Config::new("t").calls(calls).build(client.clone()).unwrap();
+        assert_eq!(store.limits().batch, keys, "{calls:?}");
+    }
+}
+
+/// Of the 400 KiB of an item, the 19 names take 157 bytes, two texts up to 256 each, the other values up to 76 each, and
+/// the prefix of the key takes 5.
+#[tokio::test]
+async fn an_item_has_room_for_its_attributes_beside_the_result() {
+    const ROOM: usize = 409_600 - 157 - 2 * 256 - 17 * 76 - 5;
+    let client = client(&dynamodb_endpoint()).await;
+    let room = |config: Config| config.build(client.clone()).unwrap().limits().max_result_bytes;
+    assert_eq!(room(Config::new("t")), ROOM);
+    assert_eq!(room(Config::new("t").key_prefix("charges#")), ROOM - 3);
+    assert_eq!(room(Config::new("t").sort_key("sk", "orders")), ROOM - 8);
+    // The partition of the index is a prefix and another text.
+    assert_eq!(room(Config::new("t").listing_index(true)), ROOM - 261);
+}
+
 /// A provider without credentials, with the same error as the SDK's.
 #[derive(Debug)]
 struct Nobody;

@@ -6,7 +6,10 @@ use std::sync::{
 };
 
 use futures_util::future::join_all;
-use lambda_once::store::postgres::tokio_postgres;
+use lambda_once::store::postgres::tokio_postgres::{
+    self,
+    config::{SslMode, SslNegotiation},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -50,6 +53,32 @@ async fn the_password_is_requested_once_per_new_connection() {
     join_all((0..3).map(|_| async { granted(&store, &claim()).await })).await;
     assert!(proxy.opened() > before);
     assert_eq!(asked.load(Ordering::SeqCst), proxy.opened() + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_tries_once_to_connect_and_one_without_requests_never() {
+    let asked = Arc::new(AtomicU64::new(0));
+    let password = {
+        let asked = Arc::clone(&asked);
+        move || {
+            asked.fetch_add(1, Ordering::SeqCst);
+            async { Err::<String, _>("no token") }
+        }
+    };
+    let connection = support::postgres::connection().await;
+    let store = support::postgres::config(connection).password(password).build().unwrap();
+    let entity = entity();
+    let in_order = (1..=3).map(|sequence| ordered(&entity, sequence)).collect();
+    for (batch, attempts) in [(claims(3), 1), (in_order, 1), (Vec::new(), 0)] {
+        let settles: Vec<_> = batch.iter().map(|claim| settle_of(claim, complete("1"))).collect();
+        let keys: Vec<_> = batch.iter().map(|claim| claim.key).collect();
+        assert!(store.claim(&batch).await.iter().all(Result::is_err));
+        assert_eq!(asked.swap(0, Ordering::SeqCst), attempts, "{batch:?}");
+        assert!(store.settle(&settles).await.iter().all(Result::is_err));
+        assert_eq!(asked.swap(0, Ordering::SeqCst), attempts, "{batch:?}");
+        assert!(store.read(&keys, ResultData::Include).await.iter().all(Result::is_err));
+        assert_eq!(asked.swap(0, Ordering::SeqCst), attempts, "{batch:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,7 +155,7 @@ async fn tls_is_verified_by_the_given_root_certificates() {
 
     let other = Certificates::new().authority;
     let mut by_name = connection.clone();
-    by_name.ssl_mode(tokio_postgres::config::SslMode::Require);
+    by_name.ssl_mode(SslMode::Require);
     let mut misnamed = tokio_postgres::Config::new();
     let (port, user) = (connection.get_ports()[0], connection.get_user().unwrap());
     misnamed.host("localhost").hostaddr("127.0.0.1".parse().unwrap()).port(port).user(user).dbname("postgres");
@@ -141,6 +170,19 @@ async fn tls_is_verified_by_the_given_root_certificates() {
         assert_eq!(of(&error), UNAVAILABLE);
         assert!(error.to_string().contains("invalid peer certificate"), "{error}");
         assert_eq!(error.to_string().contains("`root_certificates`"), names_the_setting, "{error}");
+    }
+}
+
+/// The server rejects such a handshake without the name.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_direct_handshake_names_the_protocol() {
+    let certificates = Certificates::new();
+    for (negotiation, names) in [(SslNegotiation::Direct, ["postgresql"].as_slice()), (SslNegotiation::Postgres, &[])] {
+        let (mut connection, proxy) = behind_tls(&certificates).await;
+        connection.ssl_mode(SslMode::Require).ssl_negotiation(negotiation);
+        let config = support::postgres::config(connection).root_certificates(certificates.authority.clone());
+        granted(&config.build().unwrap(), &claim()).await;
+        assert_eq!(proxy.protocols(), [names], "{negotiation:?}");
     }
 }
 

@@ -1,7 +1,11 @@
 //! The round trips and bytes of each call. The proxy holds back the responses of a round trip until all its statements
 //! have arrived, so a call that waits for a response in between never completes.
 
-use lambda_once::store::{Refusal, postgres::PostgresStore};
+use lambda_once::store::{
+    FinalStatus, Refusal,
+    amend::{Amend, AmendRequest, Amended, Amendment},
+    postgres::PostgresStore,
+};
 
 use super::{proxy::Proxy, *};
 
@@ -87,9 +91,9 @@ async fn settles_of_all_kinds_share_one_round_trip_and_refusals_take_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn claims_of_different_terms_and_large_calls_share_a_round_trip() {
     let (store, proxy) = behind_proxy().await;
-    let mut claims = claims(250);
+    let mut claims = claims(202);
     claims.iter_mut().step_by(2).for_each(|claim| claim.lease = 2 * LEASE);
-    // 125 claims with each lease.
+    // 101 claims with each lease, of which a statement takes 100.
     let answers = in_round_trips(&proxy, &[8], store.claim(&claims)).await;
     for (claim, answer) in claims.iter().zip(answers) {
         let Ok(Claimed::Granted(grant)) = answer else { panic!("expected a grant, got {answer:?}") };
@@ -110,4 +114,55 @@ async fn results_that_nobody_wants_stay_in_the_database() {
     assert!(proxy.bytes() < 2_000, "{} bytes", proxy.bytes());
     in_round_trips(&proxy, &[1], read_one(&store, &claim)).await.unwrap();
     assert!(proxy.bytes() > 200_000, "{} bytes", proxy.bytes());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settle_that_needs_no_result_is_refused_without_it() {
+    let (store, proxy) = behind_proxy().await;
+    let large = format!("\"{}\"", (0..200_000).map(|_| fastrand::alphanumeric()).collect::<String>());
+    for claim in [claim(), ordered(&entity(), 1)] {
+        granted(&store, &claim).await;
+        settle_one(&store, &claim, complete(&large)).await.unwrap();
+        proxy.expect_round_trips(&[]);
+        let released = settle_one(&store, &claim, RELEASE).await;
+        assert!(matches!(released, Ok(Settled::Done { found: Some(_) })), "{released:?}");
+        assert!(proxy.bytes() < 10_000, "{} bytes", proxy.bytes());
+        let overtaken = settle_one(&store, &rival(&claim), complete("1")).await.unwrap();
+        assert!(matches!(overtaken, Settled::LeaseLost { current: Some(record) } if record.result == json(&*large)));
+        assert!(proxy.bytes() > 200_000, "{} bytes", proxy.bytes());
+    }
+}
+
+/// A larger result has a separate statement. An amendment that was applied is not followed by a read.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_results_in_one_statement_have_at_most_a_mebibyte() {
+    let (store, proxy) = behind_proxy().await;
+    let clock = support::future_clock();
+    let store = store.with_clock(clock.clone());
+    // The first, then the second with the third, and the last.
+    let results = [1_100_000, 600_000, 400_000, 600_000].map(|bytes| json(format!("\"{}\"", "x".repeat(bytes))));
+    let (running, lapsed) = (claims(4), claims(4));
+    assert!(store.claim(&lapsed).await.iter().all(is_granted));
+    clock.advance(LAPSE);
+    assert!(store.claim(&running).await.iter().all(is_granted));
+
+    let settlements = results.clone().map(|result| Settlement::complete(result, RETENTION));
+    let settles: Vec<_> =
+        running.iter().zip(settlements).map(|(claim, settlement)| settle_of(claim, settlement)).collect();
+    proxy.expect_round_trips(&[]);
+    let settled = store.settle(&settles).await;
+    assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))), "{settled:?}");
+    assert_eq!(proxy.statements(), 3);
+
+    let mut amendments = Vec::new();
+    for (claim, result) in lapsed.iter().zip(results) {
+        let record = read_one(&store, claim).await.unwrap();
+        let settle = Amendment::Settle { outcome: FinalStatus::Completed, result, retention: RETENTION };
+        let request = AmendRequest::new(claim.key, &record, settle);
+        amendments.push(AmendRequest { skew_margin: MARGIN, ..request });
+    }
+    proxy.expect_round_trips(&[]);
+    let amended = store.amend(&amendments).await;
+    assert!(amended.iter().all(|answer| matches!(answer, Ok(Amended::Changed))), "{amended:?}");
+    assert_eq!(proxy.statements(), 3);
 }

@@ -186,11 +186,17 @@ async fn a_request_that_has_waited_alone_for_its_lock_is_not_repeated() {
     transaction.execute(&format!("INSERT INTO once_records ({columns}) VALUES {values}")).await;
 
     proxy.reset();
-    let answers = store.claim(&[rival(&held), inserted]).await;
+    let answers = store.claim(&[rival(&held), inserted.clone()]).await;
     for answer in answers {
         assert!(matches!(answer, Ok(Claimed::Refused(Refusal::InProgress { .. }))), "{answer:?}");
     }
     assert_eq!(sent("INSERT INTO \"once_records\""), 2, "together, and the one that is being inserted alone");
+    for alone in [rival(&held), inserted] {
+        proxy.reset();
+        let answer = claim_one(&store, &alone).await;
+        assert!(matches!(answer, Ok(Claimed::Refused(Refusal::InProgress { .. }))), "{answer:?}");
+        assert_eq!((sent("INSERT INTO \"once_records\""), sent("SKIP LOCKED")), (1, 0));
+    }
     proxy.reset();
     assert_eq!(of(&settle_one(&store, &held, complete("1")).await.unwrap_err()), TIMEOUT);
     assert_eq!((sent("UPDATE \"once_records\""), sent("SKIP LOCKED")), (1, 0));

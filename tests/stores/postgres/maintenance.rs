@@ -13,7 +13,10 @@ use lambda_once::{
 use tracing::Level;
 
 use super::{sessions::*, *};
-use crate::support::collector::Collector;
+use crate::support::{
+    collector::Collector,
+    wire::{Protocol, Proxy, host_and_port},
+};
 
 /// Returns a store on a separate table, with a clock, and the table's name.
 async fn on_own_table(clock: &ManualClock) -> (PostgresStore, String) {
@@ -22,6 +25,21 @@ async fn on_own_table(clock: &ManualClock) -> (PostgresStore, String) {
     let store = config.build().unwrap().with_clock(clock.clone());
     store.migrate().await.unwrap();
     (store, table)
+}
+
+/// Returns a store on a separate table, which it reaches through a proxy.
+async fn through_a_proxy(clock: &ManualClock) -> (PostgresStore, Proxy) {
+    let url = support::postgres::url();
+    let proxy = Proxy::start(Protocol::Postgres, host_and_port(&url)).await;
+    let config = support::postgres::config(proxy.in_place_of(&url).parse().unwrap());
+    let store = config.table(support::unique_name("records")).build().unwrap().with_clock(clock.clone());
+    store.migrate().await.unwrap();
+    (store, proxy)
+}
+
+/// Returns the number of requests with this text.
+fn sent(proxy: &Proxy, text: &str) -> usize {
+    proxy.requests().iter().filter(|request| request.command.contains(text)).count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,6 +68,14 @@ async fn a_migration_of_a_table_that_exists_waits_for_nobody() {
     let role = support::postgres::role(&["lock_timeout = '200ms'"]).await;
     support::postgres::config(role).build().unwrap().migrate().await.unwrap();
     transaction.roll_back().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_of_a_table_that_exists_takes_no_lock() {
+    let (store, proxy) = through_a_proxy(&support::future_clock()).await;
+    assert_eq!(sent(&proxy, "pg_advisory_xact_lock"), 1, "the first");
+    store.migrate().await.unwrap();
+    assert_eq!(sent(&proxy, "pg_advisory_xact_lock"), 1, "the second");
 }
 
 /// Records that expire later on the same day have the same index entry, so each call of a loop would read all of them.
@@ -97,6 +123,21 @@ async fn a_purge_deletes_expired_records_in_bounded_steps_and_skips_locked_ones(
         assert_eq!(read_one(&store, claim).await, None);
     }
     assert!(read_one(&store, &newer).await.is_some());
+}
+
+/// The marks are left to the next call.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_that_has_reached_its_limit_sends_no_further_statement() {
+    let clock = support::future_clock();
+    let (store, proxy) = through_a_proxy(&clock).await;
+    clock.set(MIDNIGHT.before(RETENTION + Duration::from_secs(1)));
+    assert!(store.claim(&claims(3)).await.iter().all(is_granted));
+    clock.set(MIDNIGHT);
+    for (limit, deleted, statements) in [(0, 0, 0), (2, 2, 1), (2, 1, 2)] {
+        proxy.reset();
+        assert_eq!(store.purge_expired(limit).await.unwrap(), deleted);
+        assert_eq!(sent(&proxy, "DELETE FROM"), statements, "{deleted} of at most {limit}");
+    }
 }
 
 /// Returns the configuration of connections whose plans give rows no order.

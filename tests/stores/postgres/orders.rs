@@ -134,8 +134,11 @@ async fn a_claim_of_a_locked_entity_sees_the_committed_state() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_locked_entities_delay_claims_no_longer_than_the_engine_waits() {
-    let role = support::postgres::role(&["lock_timeout = '200ms'"]).await;
-    let store = support::postgres::config(role).build().unwrap();
+    support::postgres::connection().await;
+    let url = support::postgres::url();
+    let proxy = wire::Proxy::start(wire::Protocol::Postgres, wire::host_and_port(&url)).await;
+    let config = support::postgres::config(proxy.in_place_of(&url).parse().unwrap());
+    let store = config.lock_timeout(Duration::from_millis(200)).build().unwrap();
     let entities: Vec<_> = (0..20).map(|_| entity()).collect();
     let mut transactions = Vec::new();
     for entity in &entities {
@@ -143,7 +146,10 @@ async fn many_locked_entities_delay_claims_no_longer_than_the_engine_waits() {
         transactions.push(holding(entity).await);
     }
     let batch: Vec<_> = entities.iter().map(|entity| ordered(entity, 2)).collect();
+    proxy.reset();
     let answers = tokio::time::timeout(Duration::from_secs(3), store.claim(&batch)).await.unwrap();
+    let begun = proxy.requests().iter().filter(|request| request.command == "BEGIN").count();
+    assert_eq!(begun, 2, "the others are not waited for");
     let held = Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 });
     assert!(answers.into_iter().all(|answer| answer.unwrap() == held));
     for transaction in transactions {
@@ -312,8 +318,10 @@ async fn operators_and_transactions_learn_that_the_entity_is_locked() {
         let cause = "another transaction holds the record for longer than `lock_timeout`";
         assert!(error.to_string().contains(cause), "{error}");
     }
-    let claimed = Transactional::claim_within(&store, &store.open(), &next).await.unwrap();
+    let refused = store.open();
+    let claimed = Transactional::claim_within(&store, &refused, &next).await.unwrap();
     assert_eq!(claimed, Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }));
+    assert!(refused.client().await.is_err_and(|error| error.kind() == ErrorKind::Config), "it has ended");
 
     // An error other than the lock's.
     let unreadable = format!("UPDATE once_marks SET newest = repeat('x', 64) WHERE entity = '\\x{of_mark}'");
@@ -353,5 +361,41 @@ async fn a_refused_commit_is_undone_unless_its_session_ends() {
         let error = claim_one(&store, &ordered(&entity(), 5)).await.unwrap_err();
         assert_eq!(of(&error), expected, "{code}: {error}");
         assert_eq!(proxy.pending_faults(), 0);
+        if severity == "FATAL" {
+            let closed = tokio::time::timeout(Duration::from_secs(30), proxy.all_closed());
+            closed.await.expect("its connection is not used again");
+        }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordered_request_without_a_response_may_have_been_applied() {
+    support::postgres::connection().await;
+    let url = support::postgres::url();
+    let proxy = wire::Proxy::start(wire::Protocol::Postgres, wire::host_and_port(&url)).await;
+    let store = support::postgres::config(proxy.in_place_of(&url).parse().unwrap()).build().unwrap();
+    let claim = ordered(&entity(), 5);
+    proxy.on_command("BEGIN").drop_request();
+    assert_eq!(of(&claim_one(&store, &claim).await.unwrap_err()), AMBIGUOUS);
+    granted(&store, &claim).await;
+    proxy.on_command("BEGIN").drop_request();
+    assert_eq!(of(&settle_one(&store, &claim, complete("1")).await.unwrap_err()), AMBIGUOUS);
+    assert_eq!(settle_one(&store, &claim, complete("1")).await.unwrap(), Settled::Done { found: None });
+}
+
+/// Its claim took over from another, whose outcome is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_is_refused_does_not_free_the_entity() {
+    let clock = support::future_clock();
+    let store = support::postgres::migrated().await.with_clock(clock.clone());
+    let entity = entity();
+    let lost = ordered(&entity, 5);
+    granted(&store, &lost).await;
+    clock.advance(LAPSE);
+    let taker = rival(&lost);
+    let grant = granted(&store, &taker).await;
+    let refused = settle_one(&store, &taker, RELEASE).await.unwrap();
+    assert!(matches!(refused, Settled::LeaseLost { current: Some(record) } if record.owner == Some(taker.owner)));
+    let held = Refusal::InProgress { lease_until: Some(grant.lease_until), attempt: 0 };
+    assert_eq!(claim_one(&store, &ordered(&entity, 6)).await.unwrap(), Claimed::Refused(held));
 }

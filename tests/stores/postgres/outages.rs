@@ -90,6 +90,16 @@ async fn a_statement_that_takes_too_long_is_a_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_fails_costs_no_connection() {
+    let proxy = Proxy::start(&support::postgres::connection().await).await;
+    let store = support::postgres::config(proxy.connection()).table(support::unique_name("missing")).build().unwrap();
+    for _ in 0..3 {
+        assert_eq!(of(&claim_one(&store, &claim()).await.unwrap_err()), TABLE);
+    }
+    assert_eq!(proxy.opened(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_conflict_at_a_higher_isolation_level_can_be_tried_again() {
     let (store, sessions) = on_role(&["default_transaction_isolation = serializable"]).await;
     let (claim, transaction, waiting) = blocked_claim(&store, &sessions).await;
@@ -165,6 +175,8 @@ async fn a_connection_that_died_while_it_was_idle_is_replaced() {
     // One check for all dead connections. The engine's call timeout is 3 s.
     assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
     assert_eq!(proxy.opened(), opened + 1);
+    // The dead ones are closed, even the one whose check has no answer.
+    proxy.until_open(1).await;
     proxy.expect_round_trips(&[2]);
     granted(&store, &claim()).await;
     assert_eq!(proxy.statements(), 2, "a connection in use is not checked");

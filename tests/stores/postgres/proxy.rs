@@ -121,6 +121,17 @@ impl Proxy {
         come.expect("in time").unwrap();
     }
 
+    /// Waits until only so many connections are open.
+    pub(super) async fn until_open(&self, count: usize) {
+        let is_open = |(connection, _): &&(AbortHandle, _)| !connection.is_finished();
+        let reached = async {
+            while self.state.connections.lock().unwrap().iter().filter(is_open).count() != count {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), reached).await.expect("in time");
+    }
+
     /// Closes every connection.
     pub(super) fn cut(&self) {
         for (connection, _) in self.state.connections.lock().unwrap().drain(..) {
@@ -128,7 +139,7 @@ impl Proxy {
         }
     }
 
-    /// Silences the open connections. New ones work.
+    /// Silences the open connections, until the client closes them. New ones work.
     pub(super) fn silence(&self) {
         for (_, is_silent) in self.state.connections.lock().unwrap().iter() {
             is_silent.send_replace(true);
@@ -178,7 +189,10 @@ async fn requests(
     pass(&mut from, &mut to, length).await?;
     loop {
         let (kind, length) = (from.read_u8().await?, from.read_u32().await?);
-        stay_silent(&silent).await;
+        if *silent.borrow() {
+            tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
+            return Ok(());
+        }
         to.write_u8(kind).await?;
         to.write_u32(length).await?;
         pass(&mut from, &mut to, length).await?;

@@ -9,7 +9,7 @@ use lambda_once::{
 };
 use tokio::time::timeout;
 
-use super::{command, direct};
+use super::{PATIENCE, command, direct};
 use crate::support::{
     requests::{claim, claim_one, claims, complete, is_granted, is_replay, rival, settle_of, settle_one},
     servers::Server,
@@ -18,8 +18,6 @@ use crate::support::{
 };
 
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
-/// A time limit that no test should reach.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The node that stops responding, with its share of the slots.
 const SILENT: usize = 1;
 const ITS_SLOTS: std::ops::Range<u16> = 5461..10922;
@@ -100,6 +98,14 @@ async fn a_silent_node_whose_calls_are_dropped_has_its_connections_opened_anew()
     assert!(world.connections().await > before + 1);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_that_no_node_has_costs_no_connection() {
+    let world = World::new(PATIENCE).await;
+    let before = world.connections().await;
+    assert!(world.store.claim(&claims(50)).await.iter().all(is_granted));
+    assert_eq!(world.connections().await, before + 1, "the one for this request");
+}
+
 // The proxies need a second local address.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
@@ -127,7 +133,7 @@ async fn a_settle_whose_response_a_node_loses_is_sent_again_and_done() {
         assert!(matches!(settled, Ok(lambda_once::store::Settled::Done { .. })), "{settled:?}");
     }
     assert!(proxies.iter().all(|proxy| proxy.pending_faults() == 0), "each node has lost a response");
-    // A command that is sent before its node is reached again may go to another one first.
+    // A command that is sent before its node is reached again may go to a different node first.
     assert!(scripts().sum::<usize>() >= claims.len() + proxies.len(), "one of each node is sent twice");
     let rivals: Vec<_> = claims.iter().map(rival).collect();
     assert!(store.claim(&rivals).await.iter().all(|answer| is_replay(answer, "1")));

@@ -1,6 +1,7 @@
 //! Connections that are opened, shared, lost and replaced.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -9,7 +10,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::join_all};
-use lambda_once::{ErrorKind, ErrorStatus, Store, store::redis::Config};
+use lambda_once::{ErrorKind, ErrorStatus, RedisStore, Store, store::redis::Config};
 use tokio::{
     io::AsyncReadExt,
     net::{TcpListener, TcpStream},
@@ -18,8 +19,12 @@ use tokio::{
 };
 
 use super::{PATIENCE, command, direct, store};
-use crate::support::requests::{RELEASE, claim, claim_one, claims, is_granted, settle_of};
-use crate::support::servers::Server;
+use crate::support::{
+    self,
+    requests::{RELEASE, claim, claim_one, claims, is_granted, settle_of},
+    servers::Server,
+    wire::{Protocol, Proxy, host_and_port},
+};
 
 /// Closes all other connections of the server.
 async fn disconnect_clients(server: &Server) {
@@ -53,9 +58,12 @@ async fn a_hung_server_is_an_ambiguous_timeout() {
 async fn without_a_server_nothing_was_sent() {
     let mut server = Server::start("valkey", &[]);
     server.stop();
-    let error = claim_one(&store(server.url()), &claim()).await.unwrap_err();
+    let store = store(server.url());
+    let error = claim_one(&store, &claim()).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
     assert!(error.to_string().contains("refused"), "{error}");
+    server.restart();
+    assert!(is_granted(&claim_one(&store, &claim()).await), "the next call tries again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,6 +118,8 @@ async fn a_password_is_fetched_for_each_new_connection() {
         async { Ok::<_, std::convert::Infallible>("secret".to_owned()) }
     };
     let store = Config::new(server.url()).password(fetch).build().unwrap();
+    assert!(store.claim(&[]).await.is_empty());
+    assert_eq!(fetched.load(Ordering::SeqCst), 0, "a call without requests needs no connection");
     let url = server.url().replace("redis://", "redis://:secret@");
     for connections in 1..4 {
         for _ in 0..3 {
@@ -196,4 +206,58 @@ async fn after_a_call_dropped_unanswered_the_next_one_checks_the_connection() {
     timeout(Duration::from_millis(100), claim_one(&store, &request)).await.expect_err("nothing comes back");
     let answer = timeout(Duration::from_secs(10), claim_one(&store, &request)).await;
     assert!(is_granted(&answer.expect("long before the response timeout")));
+}
+
+/// Returns a store behind a proxy.
+async fn behind_a_proxy(url: &str) -> (RedisStore, Proxy) {
+    let proxy = Proxy::start(Protocol::Resp, host_and_port(url)).await;
+    (store(&proxy.in_place_of(url)), proxy)
+}
+
+/// Only a connection that was open before may have died unnoticed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_is_lost_on_a_new_connection_is_not_sent_again() {
+    let (store, proxy) = behind_a_proxy(&support::server("REDIS_URL")).await;
+    proxy.on_command("EVALSHA").drop_request();
+    let error = claim_one(&store, &claim()).await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Ambiguous), "{error}");
+    assert_eq!(proxy.requests().iter().filter(|request| request.command == "EVALSHA").count(), 1);
+}
+
+/// It takes longer than one on a connection that may be dead.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_call_on_a_connection_may_take_its_whole_time() {
+    let (store, proxy) = behind_a_proxy(&support::server("REDIS_URL")).await;
+    let held = proxy.on_command("EVALSHA").hold();
+    let request = claim();
+    let mut call = pin!(claim_one(&store, &request));
+    timeout(Duration::from_millis(400), &mut call).await.expect_err("it is held");
+    held.release();
+    assert!(is_granted(&call.await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_has_no_more_than_four_pipelines_under_way() {
+    let mut server = Server::start("valkey", &[]);
+    let (store, proxy) = behind_a_proxy(server.url()).await;
+    assert!(is_granted(&claim_one(&store, &claim()).await));
+    proxy.reset();
+    server.freeze();
+    // Each pipeline has 100 of them.
+    let claims = claims(500);
+    let mut call = pin!(store.claim(&claims));
+    let four = async {
+        while proxy.requests().len() < 400 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        answers = &mut call => unreachable!("{answers:?}"),
+        () = four => {}
+    }
+    timeout(Duration::from_millis(100), &mut call).await.expect_err("no response comes");
+    assert_eq!(proxy.requests().len(), 400);
+    server.resume();
+    assert!(call.await.iter().all(is_granted));
+    assert_eq!(proxy.requests().len(), 500);
 }

@@ -134,6 +134,7 @@ async fn a_key_that_holds_something_else_is_left_alone() {
     command::<()>(&mut world.direct, &["SET", &name(&request), "text"]).await;
     let error = claim_one(&world.store, &request).await.unwrap_err();
     assert_eq!((error.kind(), error.status()), (ErrorKind::Table, ErrorStatus::Temporary), "{error}");
+    assert!(error.to_string().contains("Redis returned WRONGTYPE: "), "{error}");
     assert_eq!(command::<String>(&mut world.direct, &["GET", &name(&request)]).await, "text");
 }
 

@@ -1,14 +1,18 @@
 //! The warnings of `warm_up`.
 
-use lambda_once::Store;
+use lambda_once::{RedisStore, Store};
 
 use super::{command, direct, store};
 use crate::support::{collector::Collector, servers::Server};
 
 async fn warned_on(settings: &[&str], query: &str) -> String {
     let server = Server::start("valkey", settings);
+    warned_by(&store(&format!("{}{query}", server.url()))).await
+}
+
+async fn warned_by(store: &RedisStore) -> String {
     let (collector, guard) = Collector::install();
-    store(&format!("{}{query}", server.url())).warm_up().await.unwrap();
+    store.warm_up().await.unwrap();
     drop(guard);
     collector.lines().iter().map(|line| format!("{} {}", line.get("message"), line.get("maxmemory_policy"))).collect()
 }
@@ -33,6 +37,20 @@ async fn a_user_without_info_is_warned_about_skipped_checks() {
     drop(guard);
     let warned: String = collector.lines().iter().map(|line| line.get("message").to_string()).collect();
     assert!(warned.contains("noeviction") && warned.contains("INFO"), "{warned}");
+}
+
+#[cfg(feature = "redis-cluster")]
+#[tokio::test(flavor = "multi_thread")]
+async fn warming_a_cluster_warns_of_a_single_node_that_evicts() {
+    let cluster = Server::start("valkey-cluster", &[]);
+    let urls: Vec<&str> = cluster.url().split(',').collect();
+    let config = lambda_once::store::redis::Config::cluster(urls.clone()).connect_timeout(super::PATIENCE);
+    let store = config.response_timeout(super::PATIENCE).build().unwrap();
+    assert_eq!(warned_by(&store).await, "");
+    let evicts = ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"];
+    command::<()>(&mut direct(urls[1]).await, &evicts).await;
+    let warned = warned_by(&store).await;
+    assert!(warned.contains("noeviction") && warned.contains("allkeys-lru"), "{warned}");
 }
 
 // The proxies need a second local address.

@@ -77,6 +77,9 @@ async fn a_service_on_another_store_is_refused<D: Database>() {
     let handle = |_: Value, _: D::Transaction| async { Ok::<_, Failure>(()) };
     let service = world.once.sqs(Key::pointer("/id"), in_transaction(&other.store, handle));
     assert!(service.validate().is_err());
+    let with_context = |_: Value, _: RecordContext, _: D::Transaction| async { Ok::<_, Failure>(()) };
+    let service = world.once.named("payouts").sqs(Key::pointer("/id"), in_transaction(&other.store, with_context));
+    assert!(service.validate().is_err(), "also with a context");
     let once = build(engine(&world.store, &world.clock).after_unknown(AfterUnknown::Refuse));
     assert!(once.sqs(Key::pointer("/id"), in_transaction(&world.store, handle)).validate().is_ok());
     let once = build(engine(&world.store, &world.clock).after_unknown(AfterUnknown::Probe));

@@ -3,9 +3,10 @@
 use std::future::pending;
 
 use lambda_once::{AfterUnknown, ErrorKind, Failure, Interruption, Outcome, Verdict, record::Status};
+use tracing::Level;
 
 use super::{DEBIT, Database, KEY, MODES, Mode, World, build, engine, on_each_database};
-use crate::support::assert_outcome;
+use crate::support::{assert_outcome, collector::Collector};
 
 // Tests P19.
 async fn writes_and_outcome_are_committed_together<D: Database>() {
@@ -112,9 +113,13 @@ async fn a_condition_of_the_handlers_own_that_fails_is_its_failure<D: Database>(
     for mode in MODES {
         let world = World::<D>::new().await;
         assert_outcome!(world.enter_twice(mode, "row", "another order", None).await, Ok(Outcome::Executed(())));
+        let (collector, guard) = Collector::install();
         let refused = world.enter_twice(mode, "row", KEY, None).await;
+        drop(guard);
         assert_outcome!(refused, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
         assert_eq!((world.rows().await, world.record().await), (vec![], None), "{mode:?}");
+        let lines = collector.lines();
+        assert!(lines.iter().all(|line| line.level > Level::ERROR), "{mode:?}: there is no doubt: {lines:?}");
         assert_outcome!(world.debit(mode).await, Ok(Outcome::Executed(_)));
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use lambda_once::{
-    Error, Failure, Idempotency, Key, Outcome, OutcomeKind, PostgresStore, Verdict,
+    Error, Failure, Idempotency, Key, Outcome, OutcomeKind, PostgresStore, Transactional, Verdict,
     batch::in_transaction,
     http::{Caller, IdempotencyKeyLayer},
     record::Status,
@@ -19,7 +19,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tracing::Level;
 
 use super::{DEBIT, KEY, MODES, Mode, World, build, engine};
-use crate::support::{self, assert_outcome, collector::Collector, unique_name};
+use crate::support::{self, assert_outcome, clock::TokioClock, collector::Collector, unique_name};
 
 type Postgres = World<PostgresStore>;
 
@@ -271,6 +271,41 @@ async fn a_search_path_of_the_handlers_own_does_not_move_the_records() {
     for table in ["once_records", "once_marks"] {
         let rows = admin.query_typed(&format!("SELECT FROM \"{full}\".{table}"), &[]).await.unwrap();
         assert!(rows.is_empty(), "{table}");
+    }
+}
+
+/// A transaction finds the tables where a claim finds them in the same session.
+#[tokio::test]
+async fn a_changed_search_path_of_the_role_moves_the_records() {
+    let clock = TokioClock::new();
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let connection = support::postgres::role(&[]).await;
+    let role = connection.get_user().unwrap().to_owned();
+    let store = support::postgres::config(connection).pool_size(1).build().unwrap().with_clock(clock.clone());
+    let once = build(engine(&store, &clock));
+    for schema in ["first", "second"].map(unique_name) {
+        let create = format!("CREATE SCHEMA \"{schema}\" AUTHORIZATION \"{role}\"");
+        let path = format!("ALTER ROLE \"{role}\" SET search_path = \"{schema}\"");
+        admin.batch_execute(&format!("{create}; {path}")).await.unwrap();
+        store.migrate().await.unwrap();
+        for mode in MODES {
+            let work = async |transaction: Transaction| {
+                transaction.client().await?;
+                Ok::<_, Failure>(())
+            };
+            let order = format!("{mode:?}");
+            let operation = once.operation(DEBIT, &order).in_transaction(&store);
+            let outcome = match mode {
+                Mode::Claimed => operation.run(work).await,
+                Mode::WithoutClaim => operation.without_claim().run(work).await,
+            };
+            assert_outcome!((&schema, outcome), (_, Ok(Outcome::Executed(()))));
+        }
+        let count = format!("SELECT count(*) FROM \"{schema}\".once_records");
+        assert_eq!(admin.query_one(&count, &[]).await.unwrap().get::<_, i64>(0), 2, "{schema}");
+        // A transaction that is dropped closes its connection, and only the next one has the next setting.
+        let dropped = store.open();
+        dropped.client().await.unwrap();
     }
 }
 

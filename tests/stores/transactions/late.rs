@@ -2,11 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use lambda_once::{DynamoDbStore, Failure, Outcome, PostgresStore, Verdict, record::Status};
+use lambda_once::{
+    DynamoDbStore, Failure, Outcome, PostgresStore, Verdict, clock::Clock, record::Status, store::postgres::Transaction,
+};
 use serde_json::{Value, json};
 
-use super::{DEBIT, Database, KEY, Mode, World, on_each_database};
-use crate::{purpose::Purpose, support::assert_outcome};
+use super::{DEBIT, Database, KEY, Mode, World, build, engine, on_each_database};
+use crate::{
+    purpose::Purpose,
+    support::{assert_outcome, wire::Request},
+};
 
 async fn a_commit_without_a_response_is_found_to_be_applied<D: Database>() {
     let world = World::<D>::new().await;
@@ -82,7 +87,17 @@ async fn a_permanent_refusal_counts_for_nothing_after_a_takeover<D: Database>() 
     assert_eq!(world.rows().await.len(), 1);
 }
 
+/// It is recorded in the transaction, or in another one that begins after it.
+async fn without_a_claim_a_permanent_failure_counts_even_if_unrecorded<D: Database>() {
+    let world = World::<D>::new().await;
+    world.proxy.on(D::settles).times(D::TRIES).drop_request();
+    let outcome = world.debit_to(Mode::WithoutClaim, Failure::permanent("no such account")).await;
+    assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Permanent);
+    assert_eq!((world.rows().await, world.record().await), (vec![], None));
+}
+
 on_each_database!(
+    without_a_claim_a_permanent_failure_counts_even_if_unrecorded,
     an_outage_is_not_classified,
     a_permanent_refusal_counts_for_nothing_after_a_takeover,
     a_commit_without_a_response_is_found_to_be_applied,
@@ -90,6 +105,94 @@ on_each_database!(
     after_a_takeover_it_is_handed_back,
     if_the_release_gets_no_response_either_the_claim_is_kept,
 );
+
+impl<D: Database> World<D> {
+    /// Accepts releases, each of which takes a second by the clock of the engine.
+    fn slow_releases(&self) -> impl Fn(&Request) -> bool + Send + use<D> {
+        let clock = self.clock.clone();
+        move |request: &Request| {
+            let is_release = Purpose::of(request) == Purpose::Release;
+            if is_release {
+                clock.jump(Duration::from_secs(1));
+            }
+            is_release
+        }
+    }
+}
+
+/// Only a release that is refused is given up after a second.
+#[tokio::test]
+async fn on_postgresql_a_release_after_a_refused_commit_outlasts_an_outage() {
+    let world = World::<PostgresStore>::new().await;
+    PostgresStore::refuse(world.proxy.on(PostgresStore::commits));
+    world.proxy.on(world.slow_releases()).times(6).drop_request();
+    let outcome = world.debit(Mode::Claimed).await;
+    assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
+    assert_eq!((world.rows().await, world.record().await), (vec![], None));
+}
+
+/// Only a release whose commit was certainly not applied is given up after a second.
+#[tokio::test]
+async fn on_dynamodb_a_release_that_decides_a_commit_outlasts_its_refusals() {
+    let world = World::<DynamoDbStore>::new().await;
+    world.proxy.on(DynamoDbStore::commits).times(DynamoDbStore::TRIES).drop_request();
+    world.proxy.on(world.slow_releases()).times(4).access_denied();
+    let outcome = world.debit(Mode::Claimed).await;
+    assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
+    assert_eq!((world.rows().await, world.record().await), (vec![], None));
+}
+
+/// Runs an operation with a deadline whose handler blocks until this time is left for settles. Then it ends as given.
+async fn debit_late(
+    world: &World<PostgresStore>,
+    left: Duration,
+    end: Result<(), Failure>,
+) -> Result<Outcome<()>, lambda_once::Error> {
+    let second = Duration::from_secs(1);
+    let once = build(engine(&world.store, &world.clock).reserve(20 * second));
+    let deadline = world.clock.now().after(60 * second);
+    let work = async |transaction: Transaction| {
+        world.ledger.enter(&transaction, KEY).await?;
+        // Half of the reserve is for settles.
+        world.clock.jump(deadline.before(10 * second + left).since(world.clock.now()));
+        end
+    };
+    once.operation(DEBIT, KEY).deadline(deadline).in_transaction(&world.store).run(work).await
+}
+
+fn checks_open_transaction(request: &Request) -> bool {
+    request.command.contains("pg_current_xact_id_if_assigned()::text AS id")
+}
+
+fn queries_transaction_status(request: &Request) -> bool {
+    request.command.contains("pg_xact_status")
+}
+
+/// A connection that stays silent is closed after a quarter of a second, which is more than half of the time here.
+#[tokio::test]
+async fn on_postgresql_a_rollback_has_half_of_the_time_that_is_left() {
+    let world = World::<PostgresStore>::new().await;
+    let _silent = world.proxy.on(checks_open_transaction).hang();
+    let outcome = debit_late(&world, Duration::from_millis(400), Err(Failure::transient("closed"))).await;
+    assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown);
+}
+
+/// The commit has half of the time, and the query for the transaction's end has half of the rest.
+#[tokio::test]
+async fn on_postgresql_a_silent_commit_leaves_time_for_the_release() {
+    // Less than the three seconds that a call may take.
+    let left = Duration::from_millis(2_800);
+    for is_silent in [false, true] {
+        let world = World::<PostgresStore>::new().await;
+        let _commit = world.proxy.on(PostgresStore::settles).hang();
+        let _query = is_silent.then(|| world.proxy.on(queries_transaction_status).hang());
+        let begun = Instant::now();
+        let outcome = debit_late(&world, left, Ok(())).await;
+        let expected = if is_silent { Verdict::Unknown } else { Verdict::Transient };
+        assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == expected);
+        assert!(begun.elapsed() < left, "{is_silent}: {:?}", begun.elapsed());
+    }
+}
 
 /// The caller gives up and releases while its `COMMIT` is on its way. Row and record agree, whichever arrives first.
 #[tokio::test]

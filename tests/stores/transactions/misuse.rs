@@ -66,6 +66,50 @@ async fn a_transaction_that_is_kept_is_closed_when_its_run_is_dropped<D: Databas
     assert_eq!(world.rows().await, [""; 0]);
 }
 
+async fn with_no_time_left_nothing_is_claimed<D: Database>() {
+    let world = World::<D>::new().await;
+    for mode in MODES {
+        let operation = world.once.operation(DEBIT, KEY).deadline(world.clock.now().after(Duration::from_millis(400)));
+        let operation = operation.in_transaction(&world.store);
+        let work = async |transaction: D::Transaction| world.ledger.enter(&transaction, KEY).await;
+        let outcome = match mode {
+            Mode::Claimed => operation.run(work).await,
+            Mode::WithoutClaim => operation.without_claim().run(work).await,
+        };
+        assert_outcome!(outcome, Ok(Outcome::NotStarted));
+    }
+    assert_eq!(world.proxy.requests(), []);
+}
+
+/// Half of the reserve is for settles, and a handler that blocks its thread may end later.
+async fn what_a_handler_returns_late_is_committed_or_rolled_back_in_time<D: Database>() {
+    let second = Duration::from_secs(1);
+    for mode in MODES {
+        for fails in [false, true] {
+            let world = World::<D>::new().await;
+            let once = build(engine(&world.store, &world.clock).reserve(20 * second));
+            let work = async |transaction: D::Transaction| {
+                let id = world.ledger.enter(&transaction, KEY).await?;
+                world.clock.jump(52 * second);
+                if fails { Err(Failure::transient("closed")) } else { Ok(id) }
+            };
+            let operation = once.operation(DEBIT, KEY).deadline(world.clock.now().after(60 * second));
+            let operation = operation.in_transaction(&world.store);
+            let outcome = match mode {
+                Mode::Claimed => operation.run(work).await,
+                Mode::WithoutClaim => operation.without_claim().run(work).await,
+            };
+            match outcome.unwrap() {
+                Outcome::Executed(id) if !fails => assert_eq!(world.rows().await, [id]),
+                Outcome::Failed(failure) if fails => {
+                    assert_eq!((failure.verdict(), world.rows().await), (Verdict::Transient, vec![]));
+                }
+                other => panic!("{mode:?}: {other:?}"),
+            }
+        }
+    }
+}
+
 /// A handler that writes nothing is recorded as without a transaction. Requests are counted, because a client on
 /// another thread may send statements of one round trip separately.
 async fn a_transaction_that_is_not_used_costs_nothing<D: Database>() {
@@ -85,6 +129,8 @@ on_each_database!(
     the_store_is_seen_through_its_wrappers,
     a_transaction_that_is_kept_is_closed,
     a_transaction_that_is_kept_is_closed_when_its_run_is_dropped,
+    with_no_time_left_nothing_is_claimed,
+    what_a_handler_returns_late_is_committed_or_rolled_back_in_time,
     a_transaction_that_is_not_used_costs_nothing,
 );
 
@@ -203,6 +249,8 @@ async fn on_postgresql_an_error_that_the_handler_ignores_is_no_success() {
         let outcome = once.operation(DEBIT, KEY).in_transaction(&world.store).run(work).await;
         assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
         assert_eq!((world.rows().await, world.record().await), (vec![], None));
+        let asked = world.proxy.requests().iter().filter(|request| request.command.contains("pg_xact_status")).count();
+        assert_eq!(asked, 1, "with the rollback, and not once more");
         assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::Executed(_)));
     }
 }

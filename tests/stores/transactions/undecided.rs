@@ -9,11 +9,19 @@ use std::{
     time::Duration,
 };
 
-use lambda_once::{Failure, Outcome, PostgresStore, Verdict, record::Status, store::postgres::Transaction};
+use lambda_once::{
+    Failure, Outcome, PostgresStore, Verdict, clock::Clock, record::Status, store::postgres::Transaction,
+};
 use tracing::Level;
 
-use super::{DEBIT, Database, MODES, Mode, World, build, engine};
-use crate::support::{self, assert_outcome, collector::Collector, stores::Backend, wire::Request};
+use super::{DEBIT, Database, LAPSE, MODES, Mode, World, build, engine};
+use crate::support::{
+    self, assert_outcome,
+    clock::TokioClock,
+    collector::Collector,
+    stores::Backend,
+    wire::{self, Request},
+};
 
 type Postgres = World<PostgresStore>;
 
@@ -170,8 +178,59 @@ async fn a_commit_before_a_failed_statement_leaves_an_unknown_outcome() {
             };
             let outcome = world.run(mode, &order, work).await;
             world.is_unknown((mode, &order), outcome, &collector).await;
+            let says_why =
+                |line: &support::collector::Line| line.get("error").contains("has ended the transaction itself");
+            assert!(collector.lines().iter().any(says_why), "{order}: {:?}", collector.lines());
         }
     }
+}
+
+/// Both statements at the end of a transaction are cancelled, and it stays open until its connection is closed.
+#[tokio::test]
+async fn a_transaction_whose_rollback_fails_ends_with_its_connection() {
+    let world = Postgres::new().await;
+    for mode in MODES {
+        for (number, (end, verdict)) in failures().into_iter().enumerate() {
+            let order = format!("{mode:?} {number}");
+            world.proxy.on(checks_open_transaction).respond(wire::refusal("ERROR", "57014", Some('T')));
+            world.proxy.on_command("ROLLBACK").respond(wire::refusal("ERROR", "57014", Some('T')));
+            let outcome = world.debit_and(mode, &order, "SELECT 1", Err(end)).await;
+            world.is_rolled_back(&order, outcome, verdict).await;
+            assert_eq!(world.proxy.pending_faults(), 0, "{order}");
+        }
+    }
+}
+
+/// It is recorded in another transaction, which begins when the first one has ended.
+#[tokio::test]
+async fn a_permanent_failure_waits_for_a_statement_that_still_runs() {
+    let (world, order) = (Postgres::new().await, "blocked");
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let ledger = world.ledger.name();
+    admin.batch_execute(&format!("BEGIN; LOCK TABLE \"{ledger}\"")).await.unwrap();
+    let insert = format!("INSERT INTO \"{ledger}\" VALUES ('{order}', '{order}')");
+    let mut blocked = world.proxy.on_command(&insert).hold();
+    let work = async |transaction: Transaction| {
+        let client = transaction.client().await?;
+        tokio::select! {
+            _ = client.batch_execute(&insert) => unreachable!(),
+            _ = blocked.arrived() => blocked.release(),
+        }
+        Err::<(), _>(Failure::permanent("it takes too long"))
+    };
+    // The first query waits behind the statement, and the second has found it running.
+    let mut third_query = world.proxy.on(queries_transaction_status).nth(3).hold();
+    let unblocks = async {
+        third_query.arrived().await;
+        admin.batch_execute("COMMIT").await.unwrap();
+        third_query.release();
+        std::future::pending::<()>().await;
+    };
+    let outcome = tokio::select! {
+        outcome = world.run(Mode::WithoutClaim, order, work) => outcome,
+        () = unblocks => unreachable!(),
+    };
+    world.is_rolled_back(order, outcome, Verdict::Permanent).await;
 }
 
 /// The status is queried on another connection.
@@ -257,6 +316,24 @@ async fn a_silent_commit_does_not_hide_that_the_handler_has_committed() {
     let _silent = world.proxy.on(PostgresStore::settles).hang();
     let outcome = world.debit_and(Mode::Claimed, "open", "SELECT 1", Ok(())).await;
     world.is_rolled_back("open", outcome, Verdict::Transient).await;
+}
+
+/// The record is final, but not by the transaction that the handler has committed.
+#[tokio::test]
+async fn an_outcome_of_another_run_does_not_hide_a_commit_of_the_handler() {
+    let (world, order) = (Postgres::new().await, "committed");
+    // By this clock, the lease has ended.
+    let ahead = TokioClock::at(world.clock.now().after(LAPSE));
+    let elsewhere = build(engine(&world.direct.clone().with_clock(ahead.clone()), &ahead));
+    let mut silent = world.proxy.on(PostgresStore::settles).hang();
+    let rival = async {
+        silent.arrived().await;
+        elsewhere.operation(DEBIT, order).run(async || Ok::<_, Failure>(())).await
+    };
+    let (outcome, rival) = tokio::join!(world.debit_and(Mode::Claimed, order, "COMMIT", Ok(())), rival);
+    assert_outcome!(rival, Ok(Outcome::TookOver(())));
+    assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown);
+    assert_eq!(world.ledger.rows(order).await.len(), 1);
 }
 
 /// A clone is alive elsewhere, so only the query for its transaction can be sent on its connection.

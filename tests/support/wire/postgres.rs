@@ -12,7 +12,7 @@ const GSS_ENCRYPTION: u32 = 80_877_104;
 const CANCEL: u32 = 80_877_102;
 
 /// Returns the server's response that refuses a request with this severity and SQLSTATE, and the status of the session after it:
-/// `I` outside a transaction, `E` in a failed one, and none if the session ends.
+/// `I` outside a transaction, `T` in one, `E` in a failed one, and none if the session ends.
 pub fn refusal(severity: &str, code: &str, status: Option<char>) -> Vec<u8> {
     let fields = format!("S{severity}\0V{severity}\0C{code}\0Minjected by the test\0\0");
     let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();

@@ -13,7 +13,12 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{CHARGE, KEY, LEASE, LONGEST, MILLISECOND, SECOND, THIRD, UNTIL_STOP, World, assert_outcome};
+use tracing::Level;
+
+use super::{
+    CHARGE, KEY, LEASE, LONGEST, MILLISECOND, SECOND, THIRD, UNTIL_STOP, World, assert_outcome,
+    support::collector::{Collector, Line},
+};
 
 #[tokio::test(start_paused = true)]
 async fn despite_store_errors_work_of_five_leases_has_one_holder() {
@@ -65,15 +70,33 @@ async fn if_no_renewal_succeeds_the_old_handler_deadline_applies() {
     for fault in [Fault::Throttled, Fault::ErrorBefore, Fault::AccessDenied] {
         let world = World::new();
         world.store.always(Call::Settle, fault);
+        let (collector, guard) = Collector::install();
         let (outcome, took) = world.hang_with_heartbeat().await;
+        drop(guard);
         assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
         assert_eq!(took, UNTIL_STOP, "{fault:?}");
-        assert!(world.count(Call::Settle) > 1, "{fault:?}: it is tried again");
+        match fault {
+            Fault::AccessDenied => assert_eq!(world.count(Call::Settle), 2, "once more after a third of the lease"),
+            _ => assert!(world.count(Call::Settle) > 2, "{fault:?}: it is tried again"),
+        }
+        let lines = collector.lines();
+        let warned = |line: &&Line| line.level == Level::WARN && line.get("message").contains("could not be renewed");
+        assert_eq!(lines.iter().filter(warned).count(), 1, "{fault:?}: at the first only: {lines:?}");
         world.store.heal();
         assert_outcome!(world.run().await, Ok(Outcome::InProgress { .. }));
         world.lapse().await;
         assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_renewal_is_sent_at_the_handler_deadline() {
+    // The first renewal is refused after ten seconds, and would be repeated after twenty.
+    let world = World::with(|builder| builder.reserve(THIRD));
+    world.store.next(Call::Settle, Fault::AccessDenied);
+    let (outcome, took) = world.hang_with_heartbeat().await;
+    assert_outcome!(outcome, Outcome::Interrupted(Interruption::Cancelled));
+    assert_eq!((took, world.count(Call::Settle)), (2 * THIRD, 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -152,7 +152,7 @@ async fn a_request_that_is_not_valid_is_replaced_by_single_ones_that_time_only()
     assert_eq!(stores.requests(), [batch(2), single("UpdateItem"), single("UpdateItem"), batch(2)]);
 }
 
-/// Thirty claims take two batches at once.
+/// Sixty claims take three batches at once.
 #[tokio::test]
 async fn a_refusal_of_batches_is_logged_once_with_its_cause() {
     for (code, says, is_lasting) in [
@@ -163,13 +163,13 @@ async fn a_refusal_of_batches_is_logged_once_with_its_cause() {
         let stores = Stores::new().await;
         let (collector, _guard) = Collector::install();
         let refusal = json!({ "__type": format!("com.amazonaws.dynamodb.v20120810#{code}"), "message": "no" });
-        stores.world.proxy.on_command("BatchExecuteStatement").times(2).respond_json(400, &refusal);
-        stores.grants(&claims(0..30)).await;
+        stores.world.proxy.on_command("BatchExecuteStatement").times(3).respond_json(400, &refusal);
+        stores.grants(&claims(0..60)).await;
         stores.world.all_struck();
         let lines = collector.lines();
         assert!(lines.len() == 1 && lines[0].get("message").contains(says), "{code}: {lines:?}");
         stores.world.proxy.reset();
-        stores.grants(&claims(30..32)).await;
+        stores.grants(&claims(60..62)).await;
         let expected = if is_lasting { vec![single("UpdateItem"); 2] } else { vec![batch(2)] };
         assert_eq!(stores.requests(), expected, "{code}");
     }

@@ -2,11 +2,11 @@
 
 use lambda_once::{
     Store,
-    record::Status,
+    record::{Status, StoredData, StoredResult},
     store::{ResultData, Settlement},
 };
 
-use super::{Claimed, LEASE, MARGIN, Settled, Stores, batch, claims, complete, complete_with};
+use super::{Claimed, LEASE, MARGIN, RETENTION, Settled, Stores, batch, claims, complete, complete_with};
 
 #[tokio::test]
 async fn ten_new_keys_take_one_request_to_claim_and_one_to_settle() {
@@ -42,7 +42,8 @@ async fn mixed_keys_take_three_requests_to_claim_and_one_to_settle() {
     stores.settle(&done, &complete()).await;
     stores.world.proxy.reset();
 
-    let mixed = claims(0..25);
+    let mut mixed = claims(0..25);
+    mixed.iter_mut().step_by(2).for_each(|claim| claim.label = Some("order 7".into()));
     let answers = stores.store.claim(&mixed).await;
     let (mut open, mut took_over) = (Vec::new(), 0);
     for (i, (claim, answer)) in mixed.into_iter().zip(answers).enumerate() {
@@ -59,6 +60,10 @@ async fn mixed_keys_take_three_requests_to_claim_and_one_to_settle() {
     assert_eq!((took_over, open.len()), (8, 17));
     stores.settle(&open, &complete()).await;
     assert_eq!(stores.requests(), [batch(25), batch(16), batch(8), batch(17)]);
+    let keys: Vec<_> = open.iter().map(|claim| claim.key).collect();
+    for (claim, record) in open.iter().zip(stores.store.read(&keys, ResultData::Omit).await) {
+        assert_eq!(record.unwrap().unwrap().label, claim.label);
+    }
 }
 
 #[tokio::test]
@@ -79,13 +84,16 @@ async fn more_than_25_keys_are_divided() {
 
 #[tokio::test]
 async fn results_that_exceed_a_mebibyte_together_are_divided() {
-    let stores = Stores::new().await;
-    let claims = claims(0..4);
-    stores.grants(&claims).await;
-    stores.world.proxy.reset();
-    let settled = stores.settle(&claims, &complete_with("x".repeat(390_000))).await;
-    assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))), "{settled:?}");
-    assert_eq!(stores.requests(), [batch(2), batch(2)]);
+    // Bytes are sent in Base64, so that each of these takes 400,000 characters.
+    for result in [StoredData::Json("x".repeat(390_000)), StoredData::Deflated(vec![0; 300_000])] {
+        let stores = Stores::new().await;
+        let claims = claims(0..4);
+        stores.grants(&claims).await;
+        stores.world.proxy.reset();
+        let settled = stores.settle(&claims, &Settlement::complete(StoredResult::of(result), RETENTION)).await;
+        assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))), "{settled:?}");
+        assert_eq!(stores.requests(), [batch(2), batch(2)]);
+    }
 }
 
 #[tokio::test]
