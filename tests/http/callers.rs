@@ -254,7 +254,7 @@ async fn a_claim_of_a_token_can_be_the_caller() {
     }
 }
 
-/// The name is a part of each key, so no record would be found under another one.
+/// The name is a part of each key, so no record would be found under a different one.
 #[tokio::test]
 async fn the_name_of_a_tokens_caller_stays_the_same() {
     const SUBJECT: &str = r#"["jwt",["https://id.example.com/","alice"]]"#;

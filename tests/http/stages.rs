@@ -1,4 +1,4 @@
-//! API Gateway stages, and paths with a segment of the same name.
+//! API Gateway APIs and stages, and paths with a segment of the same name.
 
 use lambda_once::{Idempotency, http::Caller};
 use serde_json::Value;
@@ -88,4 +88,18 @@ async fn the_same_path_of_an_http_api_is_another_request_on_another_stage() {
     are_two_requests(&to_http_api_at_own_domain("test", "/charges"), &to_http_api_at_own_domain("prod", "/charges"))
         .await;
     are_two_requests(&to_http_api_at_own_domain("test", "/charges"), &to_http_api("prod", "/charges")).await;
+}
+
+#[tokio::test]
+async fn the_same_path_and_stage_of_another_api_is_another_request() {
+    for event in [
+        at_default_address("live", "/charges"),
+        at_own_domain("live", "/charges"),
+        to_http_api("live", "/charges"),
+        to_http_api_at_own_domain("live", "/charges"),
+    ] {
+        let mut other = event.clone();
+        other["requestContext"]["apiId"] = "z9y8x7w6v5".into();
+        are_two_requests(&event, &other).await;
+    }
 }

@@ -151,7 +151,7 @@ async fn addresses_of_several_hosts_are_all_named() {
     let error = postgres::Config::from_url(&url).unwrap().build().unwrap().warm_up().await.unwrap_err();
     let expected = format!("no connection to PostgreSQL at 127.0.0.1:{first}, localhost:{second}: ");
     assert!(error.to_string().contains(&expected), "{error}");
-    // An IP address is named only where it has no name.
+    // An IP address is named only if it has no name.
     for (host, named) in [(Some("localhost"), "localhost"), (None, "127.0.0.1")] {
         let mut connection = postgres::tokio_postgres::Config::new();
         connection.hostaddr("127.0.0.1".parse().unwrap()).port(first).user("once");

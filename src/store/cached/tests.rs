@@ -366,6 +366,8 @@ async fn an_oversized_record_is_not_cached_and_evicts_nothing() {
     assert_eq!(environment.replayed(&large).await.1, 1);
     assert_eq!(environment.replayed(&large).await.1, 1);
     assert!(environment.keeps(&small));
+    let largest = environment.known(complete(&"x".repeat(100))).await;
+    assert_eq!((environment.keeps(&small), environment.keeps(&largest)), (false, true));
 }
 
 #[tokio::test]

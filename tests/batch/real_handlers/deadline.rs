@@ -52,6 +52,18 @@ async fn an_expected_duration_is_checked_at_the_first_poll_too() {
     assert_only_the_first_ran(&world, &processed, 1).await;
 }
 
+/// The first one's second poll comes before the second one's first, which was to begin by 1.5 s.
+// Tests B5.
+#[tokio::test(start_paused = true)]
+async fn a_handler_does_not_begin_too_late_after_one_that_woke_itself() {
+    let world = World::new();
+    let service = world.service().concurrency(2).expected_duration(millis(1_000));
+    let acts = [("wake itself, then block", 1_600), ("succeed", 0)];
+    let processed = world.process_within(&service, batch(jobs(&acts)), seconds(3)).await;
+    assert_eq!(reported(&processed), ids(1..2));
+    assert_only_the_first_ran(&world, &processed, 1).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn heads_of_groups_claimed_side_by_side_do_not_begin_too_late() {
     let world = World::over_a_network();

@@ -109,7 +109,7 @@ async fn of_one_lane_a_chunk_is_claimed_and_of_several_half_a_chunk_ahead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_run_ahead_by_what_handlers_can_begin_in_a_round_trip() {
+async fn claims_run_ahead_by_one_round_trip_of_handlers() {
     let world = World::on(Latency { claim: millis(300), ..Latency::default() }, |builder| builder);
     let service = world.service().concurrency(1);
     assert!(world.deliver_to(&service, orders(400, "succeed", 1)).await.is_empty());
@@ -230,7 +230,7 @@ async fn outcomes_due_in_one_turn_of_the_runtime_share_a_call() {
             if job.act == "wait" {
                 ended.notified().await;
             } else {
-                // A task of the runtime tells the other one.
+                // A task of the runtime wakes the other one.
                 tokio::spawn(async move { ended.notify_one() });
             }
             Ok::<_, Failure>(())

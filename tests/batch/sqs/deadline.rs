@@ -1,15 +1,15 @@
 //! No handler starts that cannot end in time, and none runs past the handler deadline.
 
 use lambda_once::{
-    AfterUnknown, Failure, Key,
+    AfterUnknown, Failure, Key, OutcomeKind,
     clock::{Clock, Timestamp},
     record::Status,
     store::fault::{Call, Fault},
 };
 use lambda_runtime::Context;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::world::{START, World, batch, ids, invoke, millis, order, orders, seconds, work};
+use crate::world::{START, World, batch, ids, invoke, millis, order, orders, reported, seconds, work};
 
 /// The handler deadline: with one second left, the reserve is half of it.
 const STOP: Timestamp = Timestamp::from_millis(START.as_millis() + 500);
@@ -46,9 +46,11 @@ async fn short_handlers_keep_starting_until_the_handler_deadline() {
 async fn nothing_more_is_claimed_once_no_record_can_end_in_time() {
     let world = World::on(4, |builder| builder);
     let service = world.service().concurrency(1);
-    let reported = invoke(&service, batch(orders(20, "succeed", 60)), world.left(seconds(1))).await.unwrap();
-    assert_eq!(reported, ids(8..20));
+    let bodies = orders(12, "succeed", 60).into_iter().chain(vec![json!("no order"); 8]);
+    let processed = world.process_within(&service, batch(bodies), seconds(1)).await;
+    assert_eq!(reported(&processed), ids(8..20));
     assert_eq!(world.calls(Call::Claim), [4; 3], "the last call was made while the eighth ran");
+    assert_eq!(processed.outcomes()[8..], [Ok(OutcomeKind::NotStarted); 12], "the last eight were not decoded");
 }
 
 // Tests L7, B5, P7.

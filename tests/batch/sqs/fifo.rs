@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     support::collector::Collector,
-    world::{World, batch, fifo, ids, invoke, message, millis, order, orders, seconds, work},
+    world::{START, World, batch, fifo, ids, invoke, message, millis, order, orders, seconds, work},
 };
 
 impl World {
@@ -264,6 +264,9 @@ async fn a_long_group_does_not_keep_the_others_from_running_beside_it() {
     let began = tokio::time::Instant::now();
     assert!(world.deliver_fifo(fifo(messages)).await.is_empty());
     assert_eq!(began.elapsed(), millis(70), "as long as the long group alone");
+    let runs = world.journal.runs();
+    let starts = ["a0", "b0"].map(|key| runs.iter().find(|run| run.key == key).unwrap().began);
+    assert_eq!(starts, [START; 2], "the first of each group");
 }
 
 #[tokio::test(start_paused = true)]

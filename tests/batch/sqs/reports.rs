@@ -75,7 +75,7 @@ async fn records_skipped_or_not_started_are_reported_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_behind_a_duplicate_without_an_outcome_is_skipped() {
+async fn a_completed_record_behind_an_undecided_duplicate_is_skipped() {
     let world = World::new();
     world.put("D", Status::Completed, "1");
     let bodies = [work("A", "hang", 0), order("B"), order("C"), order("C"), order("D")];

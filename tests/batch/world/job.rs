@@ -1,6 +1,6 @@
 //! The handler of the tests, whose payloads specify its behavior.
 
-use std::time::Duration;
+use std::{future::poll_fn, task::Poll, time::Duration};
 
 use lambda_once::{Classify, Failure, record::KeyHash};
 use serde::Deserialize;
@@ -41,6 +41,19 @@ pub(super) fn burn() -> ! {
     std::panic::resume_unwind(Box::new("the shop is on fire"))
 }
 
+/// Returns at the second poll, and asks for it in the first one. Unlike tokio's `yield_now`, it does so immediately.
+async fn wake_itself() {
+    let mut is_woken = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_woken, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Performs a job. `block` lets time pass without yielding.
 pub(super) async fn perform(
     journal: Journal,
@@ -55,6 +68,9 @@ pub(super) async fn perform(
     if job.act == "sleep, then block" {
         tokio::time::sleep(millis(50)).await;
     }
+    if job.act == "wake itself, then block" {
+        wake_itself().await;
+    }
     if job.act.ends_with("block") {
         block(millis(job.ms));
         run.blocked();
@@ -67,7 +83,7 @@ pub(super) async fn perform(
     let closed = || Err(std::io::Error::other("the shop is closed"));
     match job.act.as_str() {
         "transient once" | "hang once" if journal.times_run()[&job.order_id] > 1 => {}
-        "succeed" | "block" | "sleep, then block" => {}
+        "succeed" | "block" | "sleep, then block" | "wake itself, then block" => {}
         "transient" | "transient once" => closed()?,
         "permanent" => closed().permanent()?,
         "unknown" => closed().unknown()?,

@@ -351,5 +351,7 @@ async fn a_resolution_that_is_not_permitted_is_an_error_and_changes_nothing() {
     world.proxy.on_command("UpdateItem").access_denied();
     assert_eq!(store.resolve(&request).await.unwrap_err().kind(), ErrorKind::AccessDenied);
     assert_eq!(mark().await, request.read);
+    world.proxy.reset();
     assert_eq!(store.resolve(&request).await.unwrap(), Amended::Changed);
+    assert_eq!(world.requests(), ["GetItem", "UpdateItem"]);
 }

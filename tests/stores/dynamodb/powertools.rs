@@ -222,6 +222,8 @@ async fn a_completed_record_without_a_result_has_null_in_typescript_alone() {
             world.put_item(item(record).into_iter().chain(item([dropped_result])).collect()).await;
             let record = store.read(&[key], ResultData::Include).await.remove(0).unwrap().expect("a record");
             assert_eq!(record.result, StoredResult { data, dropped, superseded: false }, "{status}");
+            let record = store.read(&[key], ResultData::Omit).await.remove(0).unwrap().expect("a record");
+            assert_eq!(record.result, StoredResult { data: None, dropped, superseded: false }, "{status}");
         }
     }
 }

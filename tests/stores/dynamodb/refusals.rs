@@ -73,7 +73,7 @@ async fn a_claim_that_is_not_permitted_is_sent_once_and_nothing_runs() {
 
 /// Only the message about a permission is passed on. It names the caller and the action, while others may contain data.
 #[tokio::test]
-async fn an_error_has_dynamodbs_code_and_says_who_is_denied_what() {
+async fn an_error_has_its_code_and_only_denials_pass_on_a_message() {
     type Refuse = fn(Fault<'_>);
     let world = World::new().await;
     let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;

@@ -87,7 +87,7 @@ async fn a_permanent_refusal_counts_for_nothing_after_a_takeover<D: Database>() 
     assert_eq!(world.rows().await.len(), 1);
 }
 
-/// It is recorded in the transaction, or in another one that begins after it.
+/// It is recorded in the transaction, or in the next one.
 async fn without_a_claim_a_permanent_failure_counts_even_if_unrecorded<D: Database>() {
     let world = World::<D>::new().await;
     world.proxy.on(D::settles).times(D::TRIES).drop_request();

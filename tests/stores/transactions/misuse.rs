@@ -82,7 +82,7 @@ async fn with_no_time_left_nothing_is_claimed<D: Database>() {
 }
 
 /// Half of the reserve is for settles, and a handler that blocks its thread may end later.
-async fn what_a_handler_returns_late_is_committed_or_rolled_back_in_time<D: Database>() {
+async fn a_late_end_of_a_handler_is_committed_or_rolled_back_in_time<D: Database>() {
     let second = Duration::from_secs(1);
     for mode in MODES {
         for fails in [false, true] {
@@ -130,7 +130,7 @@ on_each_database!(
     a_transaction_that_is_kept_is_closed,
     a_transaction_that_is_kept_is_closed_when_its_run_is_dropped,
     with_no_time_left_nothing_is_claimed,
-    what_a_handler_returns_late_is_committed_or_rolled_back_in_time,
+    a_late_end_of_a_handler_is_committed_or_rolled_back_in_time,
     a_transaction_that_is_not_used_costs_nothing,
 );
 
@@ -180,6 +180,9 @@ async fn on_dynamodb_there_is_room_for_99_writes() {
         };
         let outcome = world.once.operation("clear", &writes).in_transaction(&world.store).run(work).await.unwrap();
         assert_eq!(outcome.is_done(), fits);
+        // The transaction itself refuses the last one, before the commit.
+        let is_refused = matches!(&outcome, Outcome::Failed(failure) if failure.to_string().contains("99 writes"));
+        assert_eq!(is_refused, !fits, "{outcome:?}");
     }
 }
 

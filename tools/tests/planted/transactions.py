@@ -138,7 +138,7 @@ TRANSACTIONS = [
           "stores transactions::ordered:: transactions::lost_entities::"),
     # Without a claim.
     Plant("C7", "DynamoDB's commit without a claim replaces no abandoned claim", DYNAMODB_EXPRESSIONS,
-          'format!("{if_expired} OR {}", is_lapsed(n, with_fingerprint, has_versions))', "if_expired.clone()",
+          'format!("{if_expired} OR {}", is_lapsed(n, with_fingerprint, has_details))', "if_expired.clone()",
           "stores transactions::claimless::"),
     Plant("C6", "DynamoDB's commit without a claim replaces a live claim", DYNAMODB_EXPRESSIONS,
           '"({status} = :inprogress AND {lease} < :lapsed \\', '"({status} = :inprogress AND {lease} <> :lapsed \\',
