@@ -354,4 +354,5 @@ async fn a_resolution_that_is_not_permitted_is_an_error_and_changes_nothing() {
     world.proxy.reset();
     assert_eq!(store.resolve(&request).await.unwrap(), Amended::Changed);
     assert_eq!(world.requests(), ["GetItem", "UpdateItem"]);
+    assert_eq!(world.proxy.requests()[0].body()["ConsistentRead"], true);
 }
