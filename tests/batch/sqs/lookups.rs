@@ -167,7 +167,7 @@ async fn a_lookup_finds_other_payloads_and_failures_as_a_claim_does() {
     bodies[80] = work("order-80", "succeed", 1);
     let processed = world.process(&world.service(), crate::world::batch(bodies)).await;
     assert_eq!(lookups(&world), [25, 25, 25]);
-    assert_eq!(world.calls(Call::Claim), [25; 5], "what a lookup decides is not claimed");
+    assert_eq!(world.calls(Call::Claim), [25; 5], "records that a lookup decides are not claimed");
     let outcome = |i: usize| format!("{:?}", processed.records[i].outcome);
     assert_eq!([outcome(70), outcome(80), outcome(90)], ["Ok(ReplayedFailure)", "Ok(Mismatch)", "Ok(Replayed)"]);
 }

@@ -311,7 +311,7 @@ async fn an_unreadable_record_ends_a_wait_with_an_error() {
     let once = Idempotency::builder(RejectingStore::new(ErrorKind::Format)).disabled(false).build().unwrap();
     let lost = || async { Err::<u32, _>(Failure::unknown("timed out")) };
     assert_outcome!(once.operation(CHARGE, KEY).run(lost).await, Ok(Outcome::Failed(_)));
-    let waited = once.operation(CHARGE, KEY).wait_up_to(SECOND).run(lost).await;
+    let waited = once.operation(CHARGE, KEY).wait_up_to(20 * SECOND).run(lost).await;
     assert_outcome!(waited, Err(error) if error.kind() == ErrorKind::Format);
 }
 

@@ -32,7 +32,7 @@ impl World {
     async fn new(response_timeout: Duration) -> Self {
         let cluster = Server::start("valkey-cluster", &[]);
         let urls: Vec<String> = cluster.url().split(',').map(str::to_owned).collect();
-        let store = Config::cluster(&urls).response_timeout(response_timeout).build().unwrap();
+        let store = Config::cluster(&urls).connect_timeout(PATIENCE).response_timeout(response_timeout).build().unwrap();
         store.warm_up().await.unwrap();
         Self { cluster, urls, store }
     }
@@ -134,7 +134,7 @@ async fn a_settle_whose_response_a_node_loses_is_sent_again_and_done() {
     }
     assert!(proxies.iter().all(|proxy| proxy.pending_faults() == 0), "each node has lost a response");
     // A command that is sent before its node is reached again may go to a different node first.
-    assert!(scripts().sum::<usize>() >= claims.len() + proxies.len(), "one of each node is sent twice");
+    assert!(scripts().sum::<usize>() >= claims.len() + proxies.len(), "at least one of each node is sent again");
     let rivals: Vec<_> = claims.iter().map(rival).collect();
     assert!(store.claim(&rivals).await.iter().all(|answer| is_replay(answer, "1")));
 }
