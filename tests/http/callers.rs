@@ -259,11 +259,9 @@ async fn a_claim_of_a_token_can_be_the_caller() {
 async fn the_name_of_a_tokens_caller_stays_the_same() {
     const SUBJECT: &str = r#"["jwt",["https://id.example.com/","alice"]]"#;
     const CLIENT: &str = r#"["jwt claim",["https://id.example.com/","client_id","alice"]]"#;
-    for (scope, name) in [
-        (Caller::authorizer(), SUBJECT),
-        (Caller::jwt_claim("sub"), SUBJECT),
-        (Caller::jwt_claim("client_id"), CLIENT),
-    ] {
+    for (scope, name) in
+        [(Caller::authorizer(), SUBJECT), (Caller::jwt_claim("sub"), SUBJECT), (Caller::jwt_claim("client_id"), CLIENT)]
+    {
         let (once, event) = (crate::setup::engine(), HttpJwt.event("alice", "k", "{}"));
         let named = Caller::from_fn(move |_| Some(name.to_owned()));
         assert!(!answered(&once, scope, &event, String::new()).await.2);
