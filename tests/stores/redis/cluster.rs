@@ -32,7 +32,8 @@ impl World {
     async fn new(response_timeout: Duration) -> Self {
         let cluster = Server::start("valkey-cluster", &[]);
         let urls: Vec<String> = cluster.url().split(',').map(str::to_owned).collect();
-        let store = Config::cluster(&urls).connect_timeout(PATIENCE).response_timeout(response_timeout).build().unwrap();
+        let store =
+            Config::cluster(&urls).connect_timeout(PATIENCE).response_timeout(response_timeout).build().unwrap();
         store.warm_up().await.unwrap();
         Self { cluster, urls, store }
     }
