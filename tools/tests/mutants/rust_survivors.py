@@ -1,16 +1,16 @@
 """The mutants of the Rust code that no test of the measured programs detects, and the reasons."""
 
 RECURSION = "`Default::default()` leads back to this function, so every use overflows the stack, which ends the whole program and counts as no failure"
-RECURSION = "`Default::default()` leads back to this function, so every use overflows the stack, which ends the whole program and counts as no failure"
 OTHER_FEATURES = "compiled, or reached, only without some of the features with which the tests are built"
 PEERS = "the tests beside AWS Powertools (make powertools) detect it, which are not among the measured programs"
 CAPACITY = "the capacity of a buffer"
 ONE_HASH = "all keys share a hash, so the map of leaders only compares more of them"
-SPANS = "a shortcut: to a subscriber a disabled span of the macros is none; only the `log` crate would see it"
+SPANS = "a shortcut: subscribers do not see a disabled span; only the `log` crate would"
+ALLOCATIONS = "without lanes nothing is blocked; only the number of allocations differs, whose tests are not measured"
 COPY = "the same bytes: it only copies a body of one frame"
 NATIVE = "the default of a RecordFormat is Native"
 NONE = "the default of an Option is None"
-SMALL_BODY = "a shortcut: so small a body fits in any encoding unless its headers take more than a megabyte"
+SMALL_BODY = "a shortcut: so small a body fits in any encoding unless its headers take more than three quarters of a megabyte"
 UNSEEN = "the pool drops the message, which nobody sees"
 FROM_ENVIRONMENT = "every engine takes it from the environment"
 ONE_SLOT = "all parts have one slot, so the filter only skips less"
@@ -29,6 +29,8 @@ RUST = {
     ("src/batch/options.rs", "<Options as Default>::default", "the body", "Default::default()"): RECURSION,
     ("src/batch/processor/batch.rs", "Batch::is_response_fixed", "reported < index", "<= for <"):
         "it is asked only about undecided records, and a reported one is decided",
+    ("src/batch/processor/batch.rs", "Batch::new", "false", "!"):
+        "only makes the first turn look for blocked records, waits and dead letters, of which there are none before it",
     ("src/batch/processor/decode.rs", "Processor::operation", "self.options.order.is_none() && self.options.label.is_none()", "false"):
         "a shortcut: without an order and a label there are no extras, and `boxed` returns None for them",
     ("src/batch/processor/drive.rs", "Processor::machine", "H::FORM.takes_several", "true"):
@@ -46,14 +48,13 @@ RUST = {
     ("src/batch/processor/lanes.rs", "Lanes::advance", "over.len() > before", "false"):
         "a verdict does not depend on turns, so only the lanes of the record and of its duplicates can advance, and these are in the list already",
     ("src/batch/processor/lanes.rs", "Lanes::advance", "self.duplicates.is_empty()", "false"): "a shortcut: nothing can be removed from an empty map",
-    ("src/batch/processor/lanes.rs", "Lanes::any_order", "the body", "true"):
-        "without lanes nothing is blocked, so that every ready record may start and every decoded one counts; only the number of allocations differs, which the tests of allocations notice that are not among the measured ones",
+    ("src/batch/processor/lanes.rs", "Lanes::any_order", "the body", "true"): ALLOCATIONS,
     ("src/batch/processor/lanes.rs", "Lanes::new", "lanes.is_empty()", "false"):
         "only keeps a list of `None`s, which `lane` reads as it does an empty list",
     ("src/batch/processor/lanes.rs", "Lanes::wait_for", "!duplicates.contains(&behind)", "true"):
-        "a lane is only advanced more often, which has nothing left to do",
+        "a lane is advanced more often, which changes nothing",
     ("src/batch/processor/lanes.rs", "Lanes::wait_for", "ahead == behind", "false"):
-        "a lane that is its own duplicate's is only advanced once more, which has nothing left to do; the order of simultaneous reports may differ, which is not promised",
+        "the lane is advanced once more, which changes nothing but the order of simultaneous reports, which is not promised",
     ("src/batch/processor/machine/events.rs", "Machine::polled_record", "is_waiting || wait.step(self.now) != WaitStep::Claim", "true"):
         "a shortcut: a record whose key may be claimed is put back among those to claim at the beginning of the next turn",
     ("src/batch/processor/machine/mod.rs", "<TruncatingHasher as Hasher>::finish", "the body", "0"): ONE_HASH,
@@ -72,14 +73,13 @@ RUST = {
         "the longest time does not change, so that waits that are checked again have the same result",
     ("src/batch/processor/queues.rs", "Queues::any_ready", "the body", "true"):
         "it wakes at the handler deadline with nothing to do: without a ready record or a due outcome only decoded records are given up then, which could not begin any more",
-    ("src/batch/processor/queues.rs", "Queues::claimed", "!lanes.any_order()", "false"):
-        "without lanes nothing is blocked, so that every ready record can begin; only the number of allocations differs, which the tests of allocations notice that are not among the measured ones",
+    ("src/batch/processor/queues.rs", "Queues::claimed", "!lanes.any_order()", "false"): ALLOCATIONS,
     ("src/batch/processor/queues.rs", "Queues::looked_up", "*other < index", "<= for <"):
         "a record is looked up once, so that its index is not in the list",
     ("src/batch/processor/queues.rs", "Queues::next_claim", "!self.looked_up.is_empty()", "true"):
         "a shortcut: without records that were looked up, those that are decoded are in order, and sorting changes nothing",
     ("src/batch/processor/queues.rs", "Queues::next_claim", "filling.budget.total == 0", "false"):
-        "a shortcut: without a budget nothing is decoded or taken, and records that were looked up only join the others earlier",
+        "a shortcut: without a budget nothing is decoded or taken; records that were looked up join the others earlier",
     ("src/batch/processor/queues.rs", "Queues::next_looked_up", "budget.total == 0", "false"): "a shortcut: without a budget nothing is taken",
     ("src/batch/processor/queues.rs", "Queues::next_looked_up", "self.free.is_empty() && self.looked_up.is_empty()", "false"):
         "a shortcut: nothing can be taken from empty queues",
@@ -90,8 +90,6 @@ RUST = {
     ("src/batch/processor/records.rs", "Records::settle", "the body", "()"): "the states Running and Settling are nowhere distinguished",
     ("src/batch/processor/reporting.rs", "Batch::conclude", "index < first", "<= for <"):
         "a record is concluded once, so it is never the first one itself",
-    ("src/batch/processor/reporting.rs", "Batch::report", "self.lanes.is_blocked(index)", "true"):
-        "a record of a blocked lane is reported either way; only the reason can differ, for the duplicate of a duplicate whose lane fails last",
     ("src/batch/redaction.rs", "<Beginning as Write>::write_str", "self.is_cut", "false"):
         "once it is cut no character has room, so each further part is cut to nothing",
     ("src/batch/redaction.rs", "Quotations::look_at", "self.short_words.is_empty()", "false"): "a shortcut: no word is found in an empty map",
@@ -101,7 +99,7 @@ RUST = {
         "the number is smaller than `SLOTS`, so all parts get slot 0, and the filter only skips less",
     ("src/batch/redaction.rs", "slot", "the body", "0"): ONE_SLOT,
     ("src/batch/redaction.rs", "slot", "the body", "1"): ONE_SLOT,
-    ("src/batch/report.rs", "Report::new", "false", "!"): "the flag is read only in a decision, which sets it itself",
+    ("src/batch/report.rs", "Report::new", "false", "!"): "only decisions read the flag, and they set it",
     ("src/batch/report.rs", "tell", "engine.settings.observers.is_empty()", "false"): "a shortcut: without observers `observe` returns at once",
     ("src/batch/service.rs", "BatchService::check", "H::FORM.in_transaction", "true"):
         "other handlers have no store, so `store` returns None; the constant only removes code at compile time",
@@ -112,8 +110,6 @@ RUST = {
     ("src/batch/spans.rs", "batch_span", "!spans::are_wanted(Level::DEBUG)", "false"): SPANS,
     ("src/batch/spans.rs", "of_record", "!spans::are_wanted(Level::INFO)", "false"): SPANS,
     ("src/batch/spans.rs", "of_records", "!spans::are_wanted(Level::INFO)", "false"): SPANS,
-    ("src/batch/transaction.rs", "InTransaction::run", "result.is_err()", "false"):
-        "the end of a failed run abandons its transaction as well, with a separate time limit for a rollback that hangs",
     ("src/http/admission.rs", "PlaceWait::refusal_on_record", "ends.since(now) < MIN_CALL_TIME", "<= for <"):
         "differs if exactly 100 ms are left: whether one more read is tried, which is optional",
     ("src/http/answer.rs", "LayerSettings::conclude", "the arm Outcome::Superseded { .. }", "deleted"):
@@ -201,7 +197,9 @@ RUST = {
     ("src/store/cached.rs", "CachedStore::look_up", "answers.is_empty()", "true"):
         "the list has its length from then on, so setting it again changes nothing",
     ("src/store/dynamodb/item.rs", "attempts", "*number >= 0.0", "> for >="):
-        "DynamoDB returns every zero as `0`, which is read as an integer before, and its smallest number is no zero as an `f64`",
+        "DynamoDB returns every zero as `0`, which is read as an integer before, and its smallest number is not rounded to zero",
+    ("src/store/dynamodb/mark.rs", "Schema::replaced_mark", "seen.is_some()", "true"):
+        "without a mark that was read, the condition is that there is none, so the further attributes that the update removes do not exist",
     ("src/store/dynamodb/region.rs", "<Described as Intercept>::name", "the body", '""'):
         "the SDK shows an interceptor's name only in the error of one that failed, and this one never fails",
     ("src/store/dynamodb/schema.rs", "<AttributeNames as Default>::default", "the body", "Default::default()"): RECURSION,
@@ -209,6 +207,8 @@ RUST = {
         "the pause is random, so no test can make it end exactly with the lease",
     ("src/store/dynamodb/single/ordered.rs", "DynamoDbStore::claimed_record", "item.is_none()", "false"):
         "the other two pins fail on every item with a status or attempts, and over any other item that may be replaced the grant is the same, in one try less",
+    ("src/store/dynamodb/single/ordered.rs", "DynamoDbStore::claimed_record", "item.is_none()", "true"):
+        "an item that was read has its id, so the pin fails only if the item was deleted since, and then the other two pins fail as well, or the next try has the same grant because the item had neither status nor attempts",
     ("src/store/dynamodb/single/ordered.rs", "DynamoDbStore::claimed_record", "restarts", "false", "2"):
         "attempts that restart a claim cannot be read, and count as 0 without the branch, too",
     ("src/store/dynamodb/single/ordered.rs", "DynamoDbStore::explain_ordered", "matches!(request.settlement, Settlement::HandBack)", "true"):
@@ -226,6 +226,8 @@ RUST = {
     ("src/store/mod.rs", "format", "the body", "Default::default()"): NATIVE,
     ("src/store/ordering/resolving.rs", "check_resolution", '!cfg!(feature = "order")', "false"): OTHER_FEATURES,
     ("src/store/postgres/claim.rs", "PostgresStore::claim_all", "requests.iter().any(|request| request.order().is_some())", "true"): ORDERED_ONLY,
+    ("src/store/postgres/claim.rs", "PostgresStore::claim_together", "!undecided.is_empty()", "true"):
+        "a shortcut: without undecided claims there is no group, so nothing is sent",
     ("src/store/postgres/claim.rs", "PostgresStore::enter", "refused.is_empty()", "false"):
         "a shortcut: without a refused claim no row is decoded, and neither a record nor an error is used",
     ("src/store/postgres/config.rs", "Config::root_certificates_of", "the body", "Ok(Default::default())", "2"): OTHER_FEATURES,
@@ -238,7 +240,7 @@ RUST = {
     ("src/store/postgres/mod.rs", "<PostgresStore as Store>::format", "the body", "Default::default()"): NATIVE,
     ("src/store/postgres/read.rs", "records", "is_wanted(&key)", "true"): "the records of other keys are decoded, too, and nobody looks them up",
     ("src/store/postgres/rollback.rs", "PostgresStore::check_end", "record.as_ref().is_some_and(is_recorded)", "false"):
-        "the outcome is committed only after the response to its settle, and from then on the end is not checked",
+        "matters only if a clone of the handler commits between the settle and its response, and that response is lost",
     ("src/store/postgres/settle.rs", "PostgresStore::settle_all", "requests.iter().any(|request| request.order().is_some())", "true"): ORDERED_ONLY,
     ("src/store/postgres/statements.rs", "<TableName as Default>::default", "the body", "Default::default()"): RECURSION,
     ("src/store/postgres/statements.rs", "Statements::within", "statements.names == names", "false"):
