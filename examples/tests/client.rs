@@ -14,13 +14,27 @@ fn answer(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{headers}connection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Reads a request up to the end of its body, a flat object.
-async fn read_request(connection: &mut TcpStream) -> String {
+/// Reads a request up to the end of its body, a flat object. Returns `None` for a connection that the client opened, but did
+/// not use.
+async fn read_request(connection: &mut TcpStream) -> Option<String> {
     let mut request = Vec::new();
     while !request.ends_with(b"}") {
-        assert_ne!(connection.read_buf(&mut request).await.unwrap(), 0, "the client sends a body");
+        if connection.read_buf(&mut request).await.unwrap() == 0 {
+            assert!(request.is_empty(), "the client sends a body");
+            return None;
+        }
     }
-    String::from_utf8(request).unwrap()
+    Some(String::from_utf8(request).unwrap())
+}
+
+/// Accepts connections until one has a request.
+async fn accept_request(listener: &TcpListener) -> (TcpStream, String) {
+    loop {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        if let Some(request) = read_request(&mut connection).await {
+            return (connection, request);
+        }
+    }
 }
 
 fn key(request: &str) -> &str {
@@ -36,8 +50,8 @@ async fn run(answers: &[&str], environment: &[(&str, &str)]) -> (Output, usize) 
     let mut keys = Vec::new();
     let serving = async {
         for answer in answers {
-            let (mut connection, _) = listener.accept().await.unwrap();
-            keys.push(key(&read_request(&mut connection).await).to_owned());
+            let (mut connection, request) = accept_request(&listener).await;
+            keys.push(key(&request).to_owned());
             connection.write_all(answer.as_bytes()).await.unwrap();
         }
         std::future::pending().await
