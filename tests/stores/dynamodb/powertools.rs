@@ -135,6 +135,14 @@ async fn attributes_of_others_in_powertools_items_are_left_alone(calls: Calls) {
         _ => assert_eq!(requests, ["UpdateItem"; 6]),
     }
     assert_eq!(read_one(&store, &last).await.unwrap().owner, Some(last.owner));
+
+    settle_one(&store, &last, complete("1")).await.unwrap();
+    clock.advance(RETENTION * 2);
+    let (transaction, committing) = (store.open(), rival(&claim));
+    store.claim_within(&transaction, &committing).await.unwrap();
+    let settled = store.commit(&transaction, Some(&settle_of(&committing, complete("1")))).await.unwrap();
+    assert!(matches!(settled, Settled::Done { .. }), "{settled:?}");
+    assert!(are_kept().await, "a commit without a claim");
 }
 
 /// In other records this attribute is an operator's release of an attempt.
