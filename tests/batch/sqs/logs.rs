@@ -186,8 +186,8 @@ async fn a_decoders_error_is_logged_without_the_values_of_the_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decoders_long_error_is_cut_and_the_rest_of_a_word_kept() {
-    /// Is displayed in several parts.
+async fn a_decoders_long_error_is_cut_within_a_word_or_after_a_space() {
+    /// An error whose `Display` writes several parts.
     #[derive(Debug, Clone, Copy)]
     struct Long(&'static str);
     impl std::fmt::Display for Long {

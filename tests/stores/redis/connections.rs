@@ -228,9 +228,13 @@ async fn a_call_that_is_lost_on_a_new_connection_is_not_sent_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_call_on_a_connection_may_take_its_whole_time() {
     let (store, proxy) = behind_a_proxy(&support::server("REDIS_URL")).await;
-    let held = proxy.on_command("EVALSHA").hold();
+    let mut held = proxy.on_command("EVALSHA").hold();
     let request = claim();
     let mut call = pin!(claim_one(&store, &request));
+    tokio::select! {
+        answer = &mut call => unreachable!("{answer:?}"),
+        _ = held.arrived() => {}
+    }
     timeout(Duration::from_millis(400), &mut call).await.expect_err("it is held");
     held.release();
     assert!(is_granted(&call.await));
@@ -246,6 +250,7 @@ async fn a_call_has_no_more_than_four_pipelines_under_way() {
     // Each pipeline has 100 of them.
     let claims = claims(500);
     let mut call = pin!(store.claim(&claims));
+    // Requests behind one that is held are not seen, so none is.
     let four = async {
         while proxy.requests().len() < 400 {
             tokio::task::yield_now().await;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use lambda_once::{
-    Failure, Outcome, PostgresStore, Verdict, clock::Clock, record::Status, store::postgres::Transaction,
+    Failure, Outcome, PostgresStore, Store, Verdict, clock::Clock, record::Status, store::postgres::Transaction,
 };
 use tracing::Level;
 
@@ -324,6 +324,7 @@ async fn an_outcome_of_another_run_does_not_hide_a_commit_of_the_handler() {
     let (world, order) = (Postgres::new().await, "committed");
     // By this clock, the lease has ended.
     let ahead = TokioClock::at(world.clock.now().after(LAPSE));
+    world.direct.warm_up().await.unwrap();
     let elsewhere = build(engine(&world.direct.clone().with_clock(ahead.clone()), &ahead));
     let mut silent = world.proxy.on(PostgresStore::settles).hang();
     let rival = async {

@@ -239,8 +239,6 @@ RUST = {
     ("src/store/postgres/error.rs", "of_connect", "false", "!"): "only the kind is used, which the flag does not decide",
     ("src/store/postgres/mod.rs", "<PostgresStore as Store>::format", "the body", "Default::default()"): NATIVE,
     ("src/store/postgres/read.rs", "records", "is_wanted(&key)", "true"): "the records of other keys are decoded, too, and nobody looks them up",
-    ("src/store/postgres/rollback.rs", "PostgresStore::check_end", "record.as_ref().is_some_and(is_recorded)", "false"):
-        "matters only if a clone of the handler commits between the settle and its response, and that response is lost",
     ("src/store/postgres/settle.rs", "PostgresStore::settle_all", "requests.iter().any(|request| request.order().is_some())", "true"): ORDERED_ONLY,
     ("src/store/postgres/statements.rs", "<TableName as Default>::default", "the body", "Default::default()"): RECURSION,
     ("src/store/postgres/statements.rs", "Statements::within", "statements.names == names", "false"):

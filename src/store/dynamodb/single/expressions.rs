@@ -255,7 +255,8 @@ fn is_released(n: &AttributeNames, has_details: bool) -> String {
     if has_details {
         format!("{} = {}", n.released, n.attempt)
     } else {
-        // Records of AWS Powertools are not released, and a lapsed claim has a status.
+        // Nothing releases a record of AWS Powertools, so this never holds: a lapsed claim has a status. Without a
+        // condition on it, the values that describe a lapsed claim would be unused, which DynamoDB rejects.
         format!("attribute_not_exists({})", n.status)
     }
 }
