@@ -14,7 +14,9 @@ mod front_doors;
 mod header;
 mod selectors;
 mod stored;
+mod stored_in_postgres;
 mod stored_in_redis;
+mod stored_marks;
 
 /// Runs a future to its end on this thread, with time paused.
 fn run<F: Future>(future: F) -> F::Output {

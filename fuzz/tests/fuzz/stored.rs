@@ -31,7 +31,7 @@ use serde_json::{Map, Value, json};
 
 use crate::run;
 
-fn hex(input: &mut Input<'_>, bytes: usize) -> String {
+pub(crate) fn hex(input: &mut Input<'_>, bytes: usize) -> String {
     (0..bytes).map(|_| format!("{:02x}", input.byte())).collect()
 }
 
@@ -133,16 +133,14 @@ target!(
     }
 );
 
-/// The item that DynamoDB has.
-static ITEM: Mutex<Value> = Mutex::new(Value::Null);
-
-/// A client whose every request gets that item in the response: a read finds it, and a write is refused because of it.
-#[derive(Clone, Debug)]
-struct Table;
+/// A table that has only this item. Every request gets it in the response: a read finds it, and a write is refused
+/// because of it.
+#[derive(Clone, Copy, Debug)]
+struct Table(&'static Mutex<Value>);
 
 impl HttpConnector for Table {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let item = ITEM.lock().unwrap().clone();
+        let item = self.0.lock().unwrap().clone();
         let is_read = request.headers().get("x-amz-target").is_some_and(|target| target.ends_with("GetItem"));
         let refused = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException";
         let (status, body) =
@@ -156,22 +154,26 @@ impl HttpConnector for Table {
 
 impl HttpClient for Table {
     fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
-        SharedHttpConnector::new(self.clone())
+        SharedHttpConnector::new(*self)
     }
 }
 
-static STORE: LazyLock<DynamoDbStore> = LazyLock::new(|| {
+/// Returns a store whose table has only this item.
+pub(crate) fn store(item: &'static Mutex<Value>) -> DynamoDbStore {
     let config = Builder::new()
         .behavior_version(BehaviorVersion::latest())
         .retry_config(RetryConfig::disabled())
         .region(Region::from_static("us-east-1"))
         .credentials_provider(Credentials::new("access", "secret", None, None, "fuzz"))
-        .http_client(SharedHttpClient::new(Table));
+        .http_client(SharedHttpClient::new(Table(item)));
     Config::new("records").build(Client::from_conf(config.build())).unwrap()
-});
+}
+
+static ITEM: Mutex<Value> = Mutex::new(Value::Null);
+static STORE: LazyLock<DynamoDbStore> = LazyLock::new(|| store(&ITEM));
 
 /// Returns members as the attributes of an item, by the table in the page about DynamoDB.
-fn item(members: &Map<String, Value>) -> Value {
+pub(crate) fn item(members: &Map<String, Value>) -> Value {
     let attribute = |value: &Value| match value {
         Value::Number(number) => json!({ "N": number.to_string() }),
         Value::Bool(value) => json!({ "BOOL": value }),
