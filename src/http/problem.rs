@@ -400,21 +400,30 @@ mod tests {
         }
     }
 
+    /// With the status, title and code that a client sees, and the outcome or the kind of the error in the log.
     #[test]
     fn a_refusal_without_a_claim_is_reported_by_its_cause() {
-        for (problem, outcome) in [
-            (Problem::CALLER_UNKNOWN, Err(ErrorKind::Caller)),
-            (Problem::KEY_MISSING, Err(ErrorKind::KeyMissing)),
-            (Problem::ORDER_MISSING, Err(ErrorKind::Order)),
-            (Problem::MISCONFIGURED, Err(ErrorKind::Config)),
-            (Problem::NOT_COMMITTED, Err(ErrorKind::Transaction)),
-            (Problem::COMMIT_UNKNOWN, Err(ErrorKind::Transaction)),
-            (Problem::HOOK_FAILED, Err(ErrorKind::Decode)),
-            (Problem::UNAVAILABLE, Err(ErrorKind::Decode)),
-            (Problem::BODY_BROKEN, Err(ErrorKind::Payload)),
-            (Problem::OVERLOADED, Ok(OutcomeKind::NotStarted)),
+        for (problem, status, title, code, logged) in [
+            (Problem::KEY_MISSING, 400, "Bad Request", "key_missing", "key_missing"),
+            (Problem::malformed("it is empty"), 400, "Bad Request", "key_malformed", "invalid_payload"),
+            (Problem::BODY_BROKEN, 400, "Bad Request", "body_broken", "invalid_payload"),
+            (Problem::BODY_REJECTED, 400, "Bad Request", "body_rejected", "invalid_payload"),
+            (Problem::ORDER_MISSING, 400, "Bad Request", "order_missing", "invalid_order"),
+            (Problem::CALLER_UNKNOWN, 403, "Forbidden", "caller_unknown", "caller_unknown"),
+            (Problem::BODY_TIMED_OUT, 408, "Request Timeout", "body_timed_out", "invalid_payload"),
+            (Problem::BODY_TOO_LARGE, 413, "Content Too Large", "body_too_large", "invalid_payload"),
+            (Problem::HOOK_FAILED, 500, "Internal Server Error", "hook_failed", "decode"),
+            (Problem::MISCONFIGURED, 500, "Internal Server Error", "misconfigured", "config"),
+            (Problem::OVERLOADED, 503, "Service Unavailable", "overloaded", "not_started"),
+            (Problem::UNAVAILABLE, 503, "Service Unavailable", "unavailable", "decode"),
+            (Problem::NOT_COMMITTED, 503, "Service Unavailable", "not_committed", "transaction"),
+            (Problem::COMMIT_UNKNOWN, 503, "Service Unavailable", "commit_unknown", "transaction"),
         ] {
-            assert_eq!(problem.unclaimed_outcome(), outcome, "{}", problem.code());
+            let outcome = problem.unclaimed_outcome().map_or_else(ErrorKind::as_str, OutcomeKind::as_str);
+            let response = problem.into_response(None);
+            assert_eq!((response.status().as_u16(), outcome), (status, logged), "{code}");
+            let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+            assert_eq!((&body["status"], &body["title"], &body["code"]), (&status.into(), &title.into(), &code.into()));
         }
     }
 }

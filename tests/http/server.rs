@@ -15,9 +15,8 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use lambda_once::{
-    BoxFuture, Error,
-    record::{KeyHash, Record},
-    store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId},
+    BoxFuture,
+    store::{Answers, ClaimRequest, Claimed, SettleRequest, Settled, Store},
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -27,7 +26,7 @@ use tokio::{
 };
 use tower::{Layer, Service};
 
-use crate::setup::Got;
+use crate::{setup::Got, support::delegate::delegate};
 
 /// `axum::serve` on a separate port.
 pub(crate) struct Server {
@@ -247,6 +246,8 @@ impl Steps {
 pub(crate) struct SteppedStore<S>(pub(crate) S, pub(crate) Steps);
 
 impl<S: Store> Store for SteppedStore<S> {
+    delegate!(0: read, limits, id, warm_up);
+
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
         Box::pin(async move {
             self.1.step().await;
@@ -263,22 +264,6 @@ impl<S: Store> Store for SteppedStore<S> {
             self.1.step().await;
             answers
         })
-    }
-
-    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.0.read(keys, data)
-    }
-
-    fn id(&self) -> StoreId {
-        self.0.id()
-    }
-
-    fn limits(&self) -> Limits {
-        self.0.limits()
-    }
-
-    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.0.warm_up()
     }
 }
 

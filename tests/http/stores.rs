@@ -1,10 +1,8 @@
 //! Stores with a limit.
 
-use lambda_once::{
-    BoxFuture, Error,
-    record::{KeyHash, Record},
-    store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId},
-};
+use lambda_once::store::{Limits, Store};
+
+use crate::support::delegate::delegate;
 
 /// A store that accepts results up to a size.
 #[derive(Debug)]
@@ -14,27 +12,9 @@ pub(crate) struct Limited<S> {
 }
 
 impl<S: Store> Store for Limited<S> {
-    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
-        self.store.claim(requests)
-    }
-
-    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        self.store.settle(requests)
-    }
-
-    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.store.read(keys, data)
-    }
-
-    fn id(&self) -> StoreId {
-        self.store.id()
-    }
+    delegate!(store: claim, settle, read, id, warm_up);
 
     fn limits(&self) -> Limits {
         Limits { max_result_bytes: self.max_result_bytes, ..self.store.limits() }
-    }
-
-    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.store.warm_up()
     }
 }

@@ -8,12 +8,11 @@ use http_body_util::{BodyExt, Full};
 use lambda_once::{
     BoxFuture, Error, ErrorKind, ErrorStatus, Idempotency, MemoryStore, Transactional,
     http::{Caller, IdempotencyKeyLayer},
-    record::{KeyHash, Record},
-    store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Store, StoreId},
+    store::{ClaimRequest, Claimed, SettleRequest, Settled, Store},
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::setup::Got;
+use crate::{setup::Got, support::delegate::delegate};
 
 /// A store whose commits fail with this status.
 #[derive(Clone, Debug)]
@@ -27,29 +26,7 @@ struct Uncommitted {
 struct Opened;
 
 impl Store for Uncommitted {
-    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
-        self.records.claim(requests)
-    }
-
-    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        self.records.settle(requests)
-    }
-
-    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.records.read(keys, data)
-    }
-
-    fn id(&self) -> StoreId {
-        self.records.id()
-    }
-
-    fn limits(&self) -> Limits {
-        self.records.limits()
-    }
-
-    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.records.warm_up()
-    }
+    delegate!(records: claim, settle, read, limits, id, warm_up);
 }
 
 impl Transactional for Uncommitted {

@@ -21,6 +21,7 @@ use lambda_once::{RedisStore, store::redis::Config};
 
 pub mod clock;
 pub mod collector;
+pub mod delegate;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod process;

@@ -13,13 +13,16 @@ use std::{
 use lambda_once::{
     BoxFuture, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Outcome, Results, Store,
     record::{KeyHash, Record, StoredData},
-    store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, StoreId},
+    store::{Answers, Limits, ResultData, SettleRequest, Settled},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use tracing::Level;
 
-use super::{CHARGE, KEY, World, assert_outcome, support::collector::Collector};
+use super::{
+    CHARGE, KEY, World, assert_outcome,
+    support::{collector::Collector, delegate::delegate},
+};
 
 /// A store with a limit for results, like DynamoDB.
 #[derive(Clone, Debug)]
@@ -28,28 +31,10 @@ pub(super) struct SmallStore(pub(super) MemoryStore);
 pub(super) const LIMIT: usize = 400_000;
 
 impl Store for SmallStore {
-    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
-        self.0.claim(requests)
-    }
-
-    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
-        self.0.settle(requests)
-    }
-
-    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.0.read(keys, data)
-    }
-
-    fn id(&self) -> StoreId {
-        StoreId::unique()
-    }
+    delegate!(0: claim, settle, read, id, warm_up);
 
     fn limits(&self) -> Limits {
         Limits { max_result_bytes: LIMIT, batch: 1, orders: false }
-    }
-
-    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.0.warm_up()
     }
 }
 
@@ -72,9 +57,7 @@ impl RejectingStore {
 }
 
 impl Store for RejectingStore {
-    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
-        self.records.claim(requests)
-    }
+    delegate!(records: claim, limits, id);
 
     fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
         // It gives in, because it could otherwise be asked forever.
@@ -88,14 +71,6 @@ impl Store for RejectingStore {
     fn read<'a>(&'a self, keys: &'a [KeyHash], _: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         let answers: Answers<Option<Record>> = keys.iter().map(|_| Err(self.error())).collect();
         Box::pin(ready(answers))
-    }
-
-    fn id(&self) -> StoreId {
-        self.records.id()
-    }
-
-    fn limits(&self) -> Limits {
-        self.records.limits()
     }
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {

@@ -8,9 +8,9 @@ use std::{
 use lambda_once::{
     BoxFuture, Deadline, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Outcome, Store,
     clock::{Clock, Timestamp},
-    record::{KeyHash, Record, Status, StoredData},
+    record::{Record, Status, StoredData},
     store::{
-        Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, StoreId,
+        Answers, ClaimRequest, Claimed, ResultData, SettleRequest, Settled,
         fault::{Call, Fault},
     },
 };
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::{
     CHARGE, KEY, World, assert_outcome,
-    support::{FUTURE, clock::TokioClock},
+    support::{FUTURE, clock::TokioClock, delegate::delegate},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -81,6 +81,8 @@ impl Unheard {
 }
 
 impl Store for Unheard {
+    delegate!(inner: read, limits, id, warm_up);
+
     fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
         Box::pin(async move {
             let now = self.clock.now();
@@ -105,22 +107,6 @@ impl Store for Unheard {
                 }
             }
         })
-    }
-
-    fn read<'a>(&'a self, keys: &'a [KeyHash], result_data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
-        self.inner.read(keys, result_data)
-    }
-
-    fn id(&self) -> StoreId {
-        self.inner.id()
-    }
-
-    fn limits(&self) -> Limits {
-        self.inner.limits()
-    }
-
-    fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.inner.warm_up()
     }
 }
 

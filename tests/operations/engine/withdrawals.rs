@@ -10,11 +10,11 @@ use std::{
 };
 
 use lambda_once::{
-    AfterUnknown, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Key, MemoryStore, Outcome, Store,
+    AfterUnknown, BoxFuture, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Key, MemoryStore, Outcome, Store,
     clock::Clock,
     record::{KeyHash, Record, Status},
     store::{
-        Answers, ClaimRequest, Claimed, Limits, Refusal, ResultData, SettleRequest, Settled, StoreId,
+        Answers, ClaimRequest, Claimed, Refusal, ResultData,
         fault::{Call, Fault},
     },
     testing::{self, sqs},
@@ -22,7 +22,10 @@ use lambda_once::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{CHARGE, KEY, World, assert_outcome, support::clock::TokioClock};
+use super::{
+    CHARGE, KEY, World, assert_outcome,
+    support::{clock::TokioClock, delegate::delegate},
+};
 
 /// Creates a world whose claims are applied without a response until it is healed.
 fn without_responses(policy: AfterUnknown) -> World {
@@ -99,17 +102,16 @@ async fn a_withdrawal_leaves_the_claim_of_another_alone() {
 
 /// Responds to the first claim with an error, and applies it when the second one has arrived, which finds the key busy.
 /// A database in which the first request still holds a lock does the same.
-/// database in which the first request still holds a lock.
 #[derive(Clone, Debug)]
 struct Busy {
     records: MemoryStore,
     claims: Arc<AtomicU32>,
 }
 
-type Future<'a, T> = std::pin::Pin<Box<dyn std::future::Future<Output = T> + Send + 'a>>;
-
 impl Store for Busy {
-    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> Future<'a, Answers<Claimed>> {
+    delegate!(records: settle, read, limits, id, warm_up);
+
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
         Box::pin(async move {
             match self.claims.fetch_add(1, Ordering::SeqCst) {
                 0 => vec![Err(Error::new(ErrorKind::Timeout, ErrorStatus::Ambiguous, "claim", "no answer"))],
@@ -120,26 +122,6 @@ impl Store for Busy {
                 _ => self.records.claim(requests).await,
             }
         })
-    }
-
-    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> Future<'a, Answers<Settled>> {
-        self.records.settle(requests)
-    }
-
-    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> Future<'a, Answers<Option<Record>>> {
-        self.records.read(keys, data)
-    }
-
-    fn limits(&self) -> Limits {
-        self.records.limits()
-    }
-
-    fn id(&self) -> StoreId {
-        self.records.id()
-    }
-
-    fn warm_up(&self) -> Future<'_, Result<(), Error>> {
-        self.records.warm_up()
     }
 }
 
@@ -207,7 +189,9 @@ impl RefusesOneRead {
 }
 
 impl Store for RefusesOneRead {
-    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> Future<'a, Answers<Claimed>> {
+    delegate!(records: settle, limits, id, warm_up);
+
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
         Box::pin(async move {
             self.keys.lock().unwrap().extend(requests.iter().map(|request| request.key));
             self.records.claim(requests).await;
@@ -216,11 +200,7 @@ impl Store for RefusesOneRead {
         })
     }
 
-    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> Future<'a, Answers<Settled>> {
-        self.records.settle(requests)
-    }
-
-    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> Future<'a, Answers<Option<Record>>> {
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
         Box::pin(async move {
             let (refused, is_throttled) = (self.keys()[0], Instant::now() < self.throttled_until);
             let records = self.records.read(keys, data).await;
@@ -233,18 +213,6 @@ impl Store for RefusesOneRead {
             };
             keys.iter().zip(records).map(answer).collect()
         })
-    }
-
-    fn limits(&self) -> Limits {
-        self.records.limits()
-    }
-
-    fn id(&self) -> StoreId {
-        self.records.id()
-    }
-
-    fn warm_up(&self) -> Future<'_, Result<(), Error>> {
-        self.records.warm_up()
     }
 }
 

@@ -40,6 +40,8 @@ struct State {
     answered: watch::Sender<usize>,
     bytes: AtomicU64,
     opened: AtomicU64,
+    /// The number of open connections.
+    open: watch::Sender<usize>,
     /// The connections, each with a switch that silences it.
     connections: Mutex<Vec<(AbortHandle, watch::Sender<bool>)>>,
 }
@@ -67,6 +69,7 @@ impl Proxy {
             answered: watch::Sender::new(0),
             bytes: AtomicU64::new(0),
             opened: AtomicU64::new(0),
+            open: watch::Sender::new(0),
             connections: Mutex::default(),
         });
         let mut accept = JoinSet::new();
@@ -123,13 +126,9 @@ impl Proxy {
 
     /// Waits until only so many connections are open.
     pub(super) async fn until_open(&self, count: usize) {
-        let is_open = |(connection, _): &&(AbortHandle, _)| !connection.is_finished();
-        let reached = async {
-            while self.state.connections.lock().unwrap().iter().filter(is_open).count() != count {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), reached).await.expect("in time");
+        let mut open = self.state.open.subscribe();
+        let reached = tokio::time::timeout(Duration::from_secs(30), open.wait_for(|open| *open == count)).await;
+        reached.expect("in time").unwrap();
     }
 
     /// Closes every connection.
@@ -153,9 +152,25 @@ async fn serve(listener: TcpListener, upstream: SocketAddr, state: Arc<State>) {
         state.opened.fetch_add(1, Ordering::SeqCst);
         let is_silent = watch::Sender::new(false);
         let silent = (is_silent.subscribe(), is_silent.subscribe());
-        let connection = relay(client, upstream, Arc::clone(&state), silent);
+        let connection = relay(client, upstream, Open::new(&state), silent);
         let handle = connections.spawn(connection);
         state.connections.lock().unwrap().push((handle, is_silent));
+    }
+}
+
+/// Counts a connection until its task ends, which `cut` may abort.
+struct Open(Arc<State>);
+
+impl Open {
+    fn new(state: &Arc<State>) -> Self {
+        state.open.send_modify(|open| *open += 1);
+        Self(Arc::clone(state))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.send_modify(|open| *open -= 1);
     }
 }
 
@@ -163,7 +178,7 @@ async fn serve(listener: TcpListener, upstream: SocketAddr, state: Arc<State>) {
 async fn relay(
     client: TcpStream,
     upstream: SocketAddr,
-    state: Arc<State>,
+    open: Open,
     (silent_client, silent_server): (watch::Receiver<bool>, watch::Receiver<bool>),
 ) {
     let Ok(server) = TcpStream::connect(upstream).await else { return };
@@ -172,8 +187,8 @@ async fn relay(
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
-        _ = requests(from_client, to_server, &state, silent_client) => {}
-        _ = answers(from_server, to_client, &state, silent_server) => {}
+        _ = requests(from_client, to_server, &open.0, silent_client) => {}
+        _ = answers(from_server, to_client, &open.0, silent_server) => {}
     }
 }
 

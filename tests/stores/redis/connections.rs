@@ -251,14 +251,9 @@ async fn a_call_has_no_more_than_four_pipelines_under_way() {
     let claims = claims(500);
     let mut call = pin!(store.claim(&claims));
     // Requests behind one that is held are not seen, so none is.
-    let four = async {
-        while proxy.requests().len() < 400 {
-            tokio::task::yield_now().await;
-        }
-    };
     tokio::select! {
         answers = &mut call => unreachable!("{answers:?}"),
-        () = four => {}
+        () = proxy.until_requests(400) => {}
     }
     timeout(Duration::from_millis(100), &mut call).await.expect_err("no response comes");
     assert_eq!(proxy.requests().len(), 400);

@@ -28,6 +28,7 @@ use tokio::{
         watch,
     },
     task::JoinSet,
+    time::timeout,
 };
 
 use faults::{Action, Rule};
@@ -176,6 +177,13 @@ impl Proxy {
         self.state.lock().unwrap().round_trips
     }
 
+    /// Waits until that many requests have arrived since the start or the last `reset`.
+    pub async fn until_requests(&self, count: usize) {
+        let mut arrived = self.state.lock().unwrap().arrived.subscribe();
+        let reached = timeout(Duration::from_secs(30), arrived.wait_for(|&arrived| arrived >= count)).await;
+        reached.expect("in time").expect("the proxy runs");
+    }
+
     /// Waits until all connections have ended, so that no request of a client that has left is under way.
     pub async fn all_closed(&self) {
         self.open.clone().wait_for(|&open| open == 0).await.expect("the proxy runs");
@@ -185,6 +193,7 @@ impl Proxy {
     pub fn reset(&self) {
         let mut state = self.state.lock().unwrap();
         state.requests.clear();
+        state.arrived.send_replace(0);
         state.round_trips = 0;
     }
 
@@ -282,6 +291,8 @@ impl Parcel {
 #[derive(Default)]
 struct State {
     requests: Vec<Request>,
+    /// The number of requests, for those who wait for it.
+    arrived: watch::Sender<usize>,
     round_trips: usize,
     rules: Vec<Rule>,
     /// The limit above which response times are reported, and where.
@@ -295,6 +306,7 @@ impl State {
         request.round_trip = self.round_trips;
         let action = faults::strike(&mut self.rules, &request);
         self.requests.push(request.clone());
+        self.arrived.send_replace(self.requests.len());
         (request, action)
     }
 
