@@ -26,20 +26,18 @@ impl Duplicate {
 impl<S: Source, T> Batch<'_, S, T> {
     /// Computes a record's report from the decisions so far.
     fn report(&self, index: usize) -> Report {
-        let not_run = |index: usize| {
-            let outcome = if self.lanes.is_blocked(index) { OutcomeKind::Skipped } else { OutcomeKind::NotStarted };
-            Report::new(Ok(outcome), self.policy())
-        };
+        // `into_reports` decides each record that could have started, so a record without a decision is behind one.
+        let skipped = || Report::new(Ok(OutcomeKind::Skipped), self.policy());
         if self.is_skipped(index) {
-            return not_run(index);
+            return skipped();
         }
         match self.records.as_duplicate(index) {
             // The key's outcome, even if the other record is itself blocked and cannot report it.
             Some(duplicate) => {
-                let leader = self.records.report(duplicate.leader).unwrap_or_else(|| not_run(duplicate.leader));
+                let leader = self.records.report(duplicate.leader).unwrap_or_else(skipped);
                 duplicate.report(leader, self.policy())
             }
-            None => self.records.report(index).unwrap_or_else(|| not_run(index)),
+            None => self.records.report(index).unwrap_or_else(skipped),
         }
     }
 

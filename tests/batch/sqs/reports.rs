@@ -87,6 +87,18 @@ async fn a_completed_record_behind_an_undecided_duplicate_is_skipped() {
     assert_eq!(processed.reported().len(), 5);
 }
 
+/// In whichever order the groups appear.
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_of_a_record_behind_an_undecided_duplicate_is_skipped() {
+    let world = World::new();
+    let bodies = [work("A", "succeed", 300), order("B"), order("C"), order("C"), order("D"), order("D")];
+    let event = LambdaEvent::new(fifo(["a", "b", "b", "c", "c", "a"].into_iter().zip(bodies)), world.left(seconds(1)));
+    let processed = world.service().concurrency(1).process(event).await;
+    let (executed, skipped, not_started) = (OutcomeKind::Executed, OutcomeKind::Skipped, OutcomeKind::NotStarted);
+    assert_eq!(processed.outcomes(), [executed, not_started, skipped, skipped, skipped, skipped].map(Ok));
+    assert_eq!(processed.reported().len(), 5);
+}
+
 #[tokio::test(start_paused = true)]
 async fn records_kept_from_starting_by_another_groups_failure_are_skipped() {
     let world = World::new();
