@@ -4,15 +4,13 @@ use std::{fmt, future::Future, sync::Arc};
 
 use serde::Serialize;
 
-use super::{Handler, RecordContext, context::TransactionSlot, handler::Form};
+use super::{Handler, RecordContext, handler::Form};
 use crate::{
     error::Error,
     idempotency::{
-        claim::Claim,
-        engine::{Classifier, OpenTransaction, tell_doubt},
+        engine::{Classifier, OpenTransaction},
         verdict::{Failure, Verdict},
     },
-    record::KeyHash,
     store::{StoreId, transaction::Transactional},
 };
 
@@ -66,33 +64,17 @@ impl<S: Transactional, F> InTransaction<S, F> {
 }
 
 impl<S: Transactional, F: Sync> InTransaction<S, F> {
-    /// Calls the handler with a transaction, and puts that into the slot to be committed. After a failure it is
-    /// abandoned immediately, because a handler that wraps this one may turn the failure into a success.
-    async fn run<R: Send, E: Into<Failure>, Fut>(
-        &self,
-        slot: Option<TransactionSlot>,
-        key: Option<KeyHash>,
-        handle: impl FnOnce(S::Transaction) -> Fut + Send,
-    ) -> Result<R, Failure>
-    where
-        Fut: Future<Output = Result<R, E>> + Send,
-    {
-        let Some(slot) = slot else {
+    /// Opens the transaction of a run, and puts it into the slot of its context, from which its processor ends it.
+    /// Handlers inside this one find no slot there.
+    fn open(&self, context: &mut RecordContext) -> Result<S::Transaction, Failure> {
+        let Some(slot) = context.transaction.take() else {
             let message = "the handler of `in_transaction` must be the outermost: wrap the function that it is given";
             return Err(Error::config(message).into());
         };
         let transaction = self.store.open();
         let (store, classifier) = (self.store.clone(), self.classifier.clone());
         slot.put(Box::new(OpenTransaction { store, transaction: transaction.clone(), classifier }));
-        let result = handle(transaction).await.map_err(Into::into);
-        if result.is_err()
-            && let Some(transaction) = slot.take()
-            && let Err(error) = transaction.abandon().await
-        {
-            tell_doubt(key, &error);
-            return Err(Failure::unknown(error));
-        }
-        result
+        Ok(transaction)
     }
 }
 
@@ -115,9 +97,9 @@ where
 
     const FORM: Form = Form::IN_TRANSACTION;
 
-    async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
-        let key = context.claim.as_ref().map(Claim::key);
-        self.run(context.transaction, key, |transaction| (self.handle)(payload, transaction)).await
+    async fn call(&self, payload: T, mut context: RecordContext) -> Result<R, Failure> {
+        let transaction = self.open(&mut context)?;
+        (self.handle)(payload, transaction).await.map_err(Into::into)
     }
 
     fn store(&self) -> Option<StoreId> {
@@ -138,9 +120,9 @@ where
 
     const FORM: Form = Form::IN_TRANSACTION;
 
-    async fn call(&self, payload: T, context: RecordContext) -> Result<R, Failure> {
-        let (slot, key) = (context.transaction.clone(), context.claim.as_ref().map(Claim::key));
-        self.run(slot, key, |transaction| (self.handle)(payload, context, transaction)).await
+    async fn call(&self, payload: T, mut context: RecordContext) -> Result<R, Failure> {
+        let transaction = self.open(&mut context)?;
+        (self.handle)(payload, context, transaction).await.map_err(Into::into)
     }
 
     fn store(&self) -> Option<StoreId> {

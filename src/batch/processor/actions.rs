@@ -91,7 +91,8 @@ where
         let claim = claim.map(|claim| claim.cancelled_at(bounds.stop));
         let HandlerSpans { log, process } = spans::of_record(&self.source, self.traced, &info, claim.as_ref());
         let transaction = H::FORM.in_transaction.then(TransactionSlot::default);
-        let context = self.context(info, claim.clone(), lambda, bounds.stop, transaction.clone());
+        let context = self.context(info, claim.clone(), lambda, bounds.stop);
+        let given = transaction.clone();
         // The handler's future is created inside, so that a panic in creating it is also caught.
         let work = async move {
             if H::FORM.probes
@@ -105,7 +106,7 @@ where
             let key = context.claim.as_ref().map(Claim::key);
             // Equivalent of `timed`, which would move the handler's future twice more for each record.
             let timer = self.engine.handler_begins(key);
-            let handled = self.handler.call(payload, context).await;
+            let handled = self.handler.call(payload, RecordContext { transaction: given, ..context }).await;
             self.engine.handler_returned(timer);
             handled.map(Success::Complete)
         };
@@ -148,7 +149,7 @@ where
             let claim = claim.map(|claim| claim.cancelled_at(bounds.stop));
             indices.push(index);
             claims.push(claim.clone());
-            given.push((payload, self.context(info, claim, lambda, bounds.stop, None)));
+            given.push((payload, self.context(info, claim, lambda, bounds.stop)));
         }
         let first = given.first().map(|(_, context)| &*context.record);
         let HandlerSpans { log, process } = spans::of_records(&self.source, self.traced, count, first);
@@ -170,22 +171,16 @@ where
         })
     }
 
+    /// Returns the context of a record, without a place for a transaction.
     fn context(
         &self,
         record: Arc<RecordInfo>,
         claim: Option<Claim>,
         lambda: &Arc<Context>,
         stop: Timestamp,
-        transaction: Option<TransactionSlot>,
     ) -> RecordContext {
-        RecordContext {
-            record,
-            lambda: Arc::clone(lambda),
-            claim,
-            stop,
-            clock: Arc::clone(&self.engine.clock),
-            transaction,
-        }
+        let (lambda, clock) = (Arc::clone(lambda), Arc::clone(&self.engine.clock));
+        RecordContext { record, lambda, claim, stop, clock, transaction: None }
     }
 }
 

@@ -36,8 +36,6 @@ mod waiting;
 pub(crate) use checking::{Needs, ProbeNeed};
 #[cfg(any(feature = "batch", feature = "http"))]
 pub(crate) use claiming::Withdrawal;
-#[cfg(feature = "batch")]
-pub(crate) use committing::tell_doubt;
 pub(crate) use committing::{Classifier, Commit, OpenTransaction};
 #[cfg(feature = "http")]
 pub(crate) use ending::Conclusion;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lambda_once::{
-    AfterUnknown, Failure, Key, OutcomeKind, ProbeResult, RecordContext, Verdict,
+    AfterUnknown, BoxFuture, Failure, Key, OutcomeKind, ProbeResult, RecordContext, Verdict,
     batch::{Handler, in_transaction},
     testing::{self, Redeliver, sqs},
 };
@@ -113,8 +113,43 @@ async fn a_transaction_inside_another_handler_does_not_run<D: Database>() {
     assert_eq!(processed.reported().len(), 1);
 }
 
+/// Calls a handler that must not run, and returns its failure.
+fn refused<H, A>(handler: H, order: Value, context: RecordContext) -> BoxFuture<'static, Failure>
+where
+    H: Handler<Value, A>,
+    A: 'static,
+{
+    Box::pin(async move { handler.call(order, context).await.map(drop).expect_err("it is refused") })
+}
+
+/// The outer transaction continues, and is committed.
+async fn a_transaction_inside_another_transaction_does_not_run<D: Database>() {
+    let world = World::<D>::new().await;
+    let ledger = Arc::new(Ledger::<D>::create().await);
+    let inner = in_transaction(&world.store, |_: Value, _: D::Transaction| async { Ok::<_, Failure>("it runs") });
+    let entered = Arc::clone(&ledger);
+    let outer = move |order: Value, context: RecordContext, transaction: D::Transaction| {
+        let (inner, ledger) = (inner.clone(), Arc::clone(&entered));
+        async move {
+            ledger.enter(&transaction, "before").await?;
+            let failure = refused::<_, (Value, D::Transaction)>(inner, order, context).await;
+            assert_eq!(failure.verdict(), Verdict::Transient);
+            assert!(failure.to_string().contains("must be the outermost"), "{failure}");
+            ledger.enter(&transaction, "after").await
+        }
+    };
+    let service = world.once.sqs(Key::pointer("/id"), in_transaction(&world.store, outer));
+    let batch = sqs::batch([testing::record(&json!({ "id": "a" }))]);
+    let processed = service.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
+    assert_eq!(processed.outcomes(), [Ok(OutcomeKind::Executed)]);
+    let mut keys: Vec<String> = ledger.all_rows().await.into_iter().map(|(_, key)| key).collect();
+    keys.sort();
+    assert_eq!(keys, ["after", "before"]);
+}
+
 on_each_database!(
     a_transaction_inside_another_handler_does_not_run,
+    a_transaction_inside_another_transaction_does_not_run,
     each_message_commits_its_own_writes,
     a_success_that_is_not_recorded_is_reported,
     a_service_on_another_store_is_refused,
