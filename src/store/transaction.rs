@@ -80,12 +80,8 @@ pub trait Transactional: Store + Clone {
     ///
     /// [`ErrorKind::Transaction`](crate::ErrorKind::Transaction) and [`Ambiguous`](crate::ErrorStatus::Ambiguous) if
     /// the handler has ended the transaction itself, or if that is unknown. The claim is then kept.
-    fn check_unanswered<'a>(
-        &'a self,
-        transaction: &'a Self::Transaction,
-        request: &'a SettleRequest,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        let _ = (transaction, request);
+    fn check_unanswered<'a>(&'a self, transaction: &'a Self::Transaction) -> BoxFuture<'a, Result<(), Error>> {
+        let _ = transaction;
         Box::pin(ready(Ok(())))
     }
 

@@ -33,7 +33,7 @@ pub(crate) type Classifier = Arc<dyn Fn(&Error) -> Verdict + Send + Sync>;
 pub(crate) trait Commit: Send + Sync {
     fn claim<'a>(&'a self, request: &'a ClaimRequest) -> BoxFuture<'a, Result<Claimed, Error>>;
     fn commit<'a>(&'a self, request: Option<&'a SettleRequest>) -> BoxFuture<'a, Result<Settled, Error>>;
-    fn check_unanswered<'a>(&'a self, request: &'a SettleRequest) -> BoxFuture<'a, Result<(), Error>>;
+    fn check_unanswered(&self) -> BoxFuture<'_, Result<(), Error>>;
     fn abandon(&self) -> BoxFuture<'static, Result<(), Error>>;
     fn verdict(&self, error: &Error) -> Verdict;
 }
@@ -54,8 +54,8 @@ impl<S: Transactional> Commit for OpenTransaction<S> {
         self.store.commit(&self.transaction, request)
     }
 
-    fn check_unanswered<'a>(&'a self, request: &'a SettleRequest) -> BoxFuture<'a, Result<(), Error>> {
-        self.store.check_unanswered(&self.transaction, request)
+    fn check_unanswered(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.store.check_unanswered(&self.transaction)
     }
 
     fn abandon(&self) -> BoxFuture<'static, Result<(), Error>> {
@@ -140,7 +140,7 @@ impl Engine {
                 // case a release would be applied.
                 if (error.kind(), error.status()) == (ErrorKind::Timeout, ErrorStatus::Ambiguous) {
                     let time = until.since(self.clock.now()) / 2;
-                    error = confirm_within(time, writes.check_unanswered(&request)).await.err().unwrap_or(error);
+                    error = confirm_within(time, writes.check_unanswered()).await.err().unwrap_or(error);
                 }
                 if may_be_committed(&error) {
                     tell_doubt(Some(claim.key()), &error);
@@ -252,7 +252,7 @@ pub(super) fn doubt<T>(key: Option<KeyHash>, error: Error, end: &mut End<T>) {
     }
 }
 
-pub(crate) fn tell_doubt(key: Option<KeyHash>, error: &Error) {
+pub(super) fn tell_doubt(key: Option<KeyHash>, error: &Error) {
     let key = key.map(tracing::field::display);
     tracing::error!(target: "lambda_once", key, %error, "the operation may have taken effect without an outcome: look at its data before it runs again");
 }

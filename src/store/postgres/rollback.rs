@@ -13,11 +13,7 @@ use super::{
     row,
     transaction::{Begun, COMMIT},
 };
-use crate::{
-    error::{Error, ErrorKind, ErrorStatus},
-    record::{self, Record},
-    store::{ResultData, SettleRequest},
-};
+use crate::error::{Error, ErrorKind, ErrorStatus};
 
 /// The maximum time for a connection to report whether it is still in its transaction, and to roll that back. After
 /// that it is closed, and the server is queried on another connection.
@@ -102,18 +98,14 @@ impl Begun {
 }
 
 impl PostgresStore {
-    /// Waits until the server has rolled back a transaction whose connection is closed.
-    async fn await_rollback(&self, id: &str, limit: Duration) -> Result<(), Error> {
-        self.await_end(id, limit).await.and_then(judge)
-    }
-
-    /// Waits until the server has ended a transaction whose connection is closed, and returns how it ended. Opening
-    /// another connection has separate limits.
+    /// Waits until the server has ended a transaction whose connection is closed, and checks that it was rolled back.
+    /// Opening another connection has separate limits.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Transaction`], ambiguous, if the server does not report it.
-    async fn await_end(&self, id: &str, limit: Duration) -> Result<Option<Status>, Error> {
+    /// [`ErrorKind::Transaction`], ambiguous, if the handler has ended the transaction itself, or if the server does
+    /// not report how it ended.
+    pub(super) async fn await_rollback(&self, id: &str, limit: Duration) -> Result<(), Error> {
         let connection = self.connections.get().await.map_err(|_| not_known())?;
         let ended = async {
             loop {
@@ -127,30 +119,9 @@ impl PostgresStore {
         match timeout(limit, ended).await {
             Ok(Ok(status)) => {
                 connection.give_back();
-                Ok(status)
+                judge(status)
             }
             _ => Err(not_known()),
-        }
-    }
-
-    /// Checks, after a commit that was not awaited, that the claim may be released because the transaction was rolled
-    /// back or committed with the outcome.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Transaction`], ambiguous, if the handler has ended the transaction itself, or may have.
-    pub(super) async fn check_end(&self, id: &str, request: &SettleRequest) -> Result<(), Error> {
-        match self.await_end(id, Duration::MAX).await? {
-            // The commit is over, so a read shows it.
-            Some(Status::Committed) => {
-                let found = self.read_all(&[request.key], ResultData::Omit, COMMIT).await.pop();
-                let record = found.ok_or_else(not_known)?.map_err(|_| not_known())?;
-                let is_recorded = |record: &Record| {
-                    record.owner == Some(request.owner) && record.status != record::Status::InProgress
-                };
-                if record.as_ref().is_some_and(is_recorded) { Ok(()) } else { Err(ended_by_the_handler()) }
-            }
-            status => judge(status),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::{sync::OnceCell, time::sleep};
@@ -233,14 +234,13 @@ impl Transactional for PostgresStore {
         })
     }
 
-    fn check_unanswered<'a>(
-        &'a self,
-        transaction: &'a Transaction,
-        request: &'a SettleRequest,
-    ) -> BoxFuture<'a, Result<(), Error>> {
+    fn check_unanswered<'a>(&'a self, transaction: &'a Transaction) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             match transaction.0.id.get() {
-                Some(id) if !transaction.0.is_settled.load(Ordering::SeqCst) => self.check_end(id, request).await,
+                // The commit has sent no `COMMIT`.
+                Some(id) if !transaction.0.is_settled.load(Ordering::SeqCst) => {
+                    self.await_rollback(id, Duration::MAX).await
+                }
                 _ => Ok(()),
             }
         })

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use lambda_once::{
     DynamoDbStore, Failure, Outcome, PostgresStore, Verdict, clock::Clock, record::Status, store::postgres::Transaction,
 };
@@ -227,11 +228,11 @@ async fn on_postgresql_a_commit_and_its_release_may_arrive_in_any_order() {
 /// The server ends the session of a commit that it may have applied, for example one that waits for a standby.
 #[tokio::test]
 async fn on_postgresql_a_commit_whose_session_ends_may_have_been_applied() {
-    let ended = bytes::Bytes::from(crate::support::wire::refusal("FATAL", "57P01", Some('I')));
+    let ended = Bytes::from(crate::support::wire::refusal("FATAL", "57P01", Some('I')));
     for mode in super::MODES {
         let world = World::<PostgresStore>::new().await;
         let answer = ended.clone();
-        world.proxy.on(PostgresStore::commits).rewrite(bytes::Bytes::clone, move |_| answer.clone());
+        world.proxy.on(PostgresStore::commits).rewrite(Bytes::clone, move |_| answer.clone());
         let outcome = world.debit(mode).await;
         let rows = world.rows().await;
         assert_outcome!(outcome, Ok(Outcome::Executed(id)) if rows == [id.clone()]);

@@ -77,7 +77,7 @@ TRANSACTIONS = [
           "drop(connection);\n                store.await_rollback(&id, limit).await.map(|()| None)\n",
           "drop(connection);\n                Ok(None)\n", "stores transactions::undecided::"),
     Plant("T", "a commit that times out hides that the handler has committed", COMMITTING,
-          "error = confirm_within(time, writes.check_unanswered(&request)).await.err().unwrap_or(error);", "let _ = (time, &mut error);",
+          "error = confirm_within(time, writes.check_unanswered()).await.err().unwrap_or(error);", "let _ = (time, &mut error);",
           "stores transactions::undecided::"),
     Plant("L5", "DynamoDB renews a claim that has lapsed while the renewal waited", DYNAMODB_ORDERED,
           "rules::may_settle(request, &record, self.clock.now()) =>", "record.owner == Some(request.owner) =>",
