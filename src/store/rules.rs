@@ -114,7 +114,7 @@ fn refuse_order(order: Option<&Order>) -> Result<(), Error> {
 pub(crate) fn claimed(replaced: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> (Record, Grant) {
     let grant = Grant {
         lease_until: now.after(request.lease),
-        attempt: replaced.map_or(0, |record| record.attempt) + 1,
+        attempt: replaced.map_or(0, |record| record.attempt).saturating_add(1),
         prior_status: replaced.map(|record| record.status),
         has_merged_doubt: false,
     };

@@ -168,7 +168,8 @@ impl DynamoDbStore {
         if item.is_none() {
             pin("id", &names.id);
         }
-        let attempt = if restarts { 0 } else { seen(&names.attempt).and_then(attempts).unwrap_or(0) } + 1;
+        let seen_attempts = if restarts { 0 } else { seen(&names.attempt).and_then(attempts).unwrap_or(0) };
+        let attempt = seen_attempts.saturating_add(1);
         let prior_status = seen(&names.status).and_then(|value| Status::from_word(value.as_s().ok()?));
         let (update, name) = self.expressions.with_sequence(&expression.update);
         if let Some((alias, name)) = name {
