@@ -163,6 +163,20 @@ fn a_message_takes_a_fixed_number_of_allocations_however_large_the_batch() {
     is_the_same_for_large_batches(for_each_message, MOST_FOR_A_MESSAGE);
 }
 
+/// The settings, whose text would contain the scope, are compared only with those of a service of the same records.
+#[test]
+fn the_only_service_of_its_records_makes_no_text_of_its_settings() {
+    const SCOPE_BYTES: usize = 1_000_000;
+    let once = Idempotency::builder(Grants).scope("s".repeat(SCOPE_BYTES)).disabled(false).build().unwrap();
+    let handle = |order: Order| async move { Ok::<_, Failure>(order.total_cents) };
+    let service = once.sqs(Key::pointer("/order_id"), handle);
+    for _ in 0..2 {
+        let (info, response) = invocation(service.clone(), messages(1, ""));
+        assert!(response.batch_item_failures.is_empty());
+        assert!(info.bytes_total < SCOPE_BYTES as u64, "{info:?}");
+    }
+}
+
 /// Returns the maximum heap size of a batch including its decoded event, and the size of that event including its JSON.
 fn most_held(event: &SqsEvent) -> (u64, u64) {
     let json = serde_json::to_string(event).unwrap();

@@ -2,12 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics")]
 
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use lambda_once::{
-    BoxError, ErrorKind, Failure, Idempotency, Key, OutcomeKind,
-    batch::{BatchService, Handler, Source, sqs::Sqs},
+    BoxError, BoxFuture, ErrorKind, Failure, Idempotency, Key, OutcomeKind,
+    batch::{BatchService, Handler, RecordReport, Redelivery, Source, sqs::Sqs},
+    clock::Timestamp,
     http::{Caller, IdempotencyKeyLayer},
     invocation::InvocationLayer,
     store::fault::FaultStore,
@@ -25,7 +34,7 @@ async fn succeed(_: Value) -> Result<(), Failure> {
 async fn deliver<S, H, Args>(service: &BatchService<S, H, Value, Args>) -> Result<OutcomeKind, ErrorKind>
 where
     S: Source<Event = aws_lambda_events::sqs::SqsEvent>,
-    S::Response: std::fmt::Debug,
+    S::Response: fmt::Debug,
     H: Handler<Value, Args>,
     Args: 'static,
 {
@@ -130,6 +139,37 @@ async fn services_made_by_one_line_with_other_keys_settings_or_handlers_are_two(
         let twin = first.clone();
         assert_eq!(other.clone().validate().err().or(twin.validate().err()).unwrap().kind(), ErrorKind::Config);
     }
+}
+
+/// A policy that counts how often the settings of its service are formatted.
+struct Formatted(Arc<AtomicUsize>);
+
+impl fmt::Debug for Formatted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        f.write_str("Formatted")
+    }
+}
+
+impl Redelivery for Formatted {
+    fn delay<'a>(&'a self, _: &'a [RecordReport], _: Timestamp) -> BoxFuture<'a, ()> {
+        unreachable!("no record fails")
+    }
+}
+
+/// Settings are compared by their text.
+#[tokio::test]
+async fn a_service_is_compared_only_with_those_that_share_its_records() {
+    let (once, formatted) = (testing::engine(), Arc::new(AtomicUsize::new(0)));
+    let service = once.sqs(Key::pointer("/id"), succeed).redelivery(Formatted(Arc::clone(&formatted)));
+    let _on_another_store = testing::engine().sqs(Key::pointer("/id"), succeed);
+    for expected in [OutcomeKind::Executed, OutcomeKind::Replayed] {
+        assert_eq!(deliver(&service).await, Ok(expected));
+        assert_eq!(formatted.load(Ordering::SeqCst), 0);
+    }
+    let _with_the_same_records = once.sqs(Key::pointer("/id"), succeed);
+    assert_eq!(deliver(&service).await, Err(ErrorKind::Config));
+    assert_ne!(formatted.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]

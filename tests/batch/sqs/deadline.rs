@@ -116,6 +116,17 @@ async fn an_invocation_in_which_no_record_could_begin_fails_and_claims_nothing()
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_without_records_succeeds_although_no_record_could_begin() {
+    let world = World::new();
+    let too_long = world.service().expected_duration(millis(501));
+    for (service, left) in [(world.service(), millis(500)), (too_long, seconds(1))] {
+        let reported = invoke(&service, batch([""; 0]), world.left(left)).await.unwrap();
+        assert_eq!(reported, [""; 0]);
+        assert!(world.store.calls().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn claims_granted_after_the_handler_deadline_are_released() {
     let world = World::new();
     world.store.next(Call::Claim, Fault::Delay(millis(600)));

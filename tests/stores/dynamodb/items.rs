@@ -77,6 +77,28 @@ async fn an_item_has_exactly_the_documented_attributes(calls: Calls) {
     assert_eq!(item.len(), 13);
 }
 
+/// The result may be large.
+#[tokio::test]
+async fn a_read_without_results_asks_for_all_attributes_but_data() {
+    let world = World::new().await;
+    let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
+    let claim = requests::claim();
+    granted(&store, &claim).await;
+    settle_one(&store, &claim, complete("7")).await.unwrap();
+    world.proxy.reset();
+    let record = store.read(&[claim.key], ResultData::Omit).await.remove(0).unwrap().expect("a record");
+    assert!(record.result.data.is_none(), "{record:?}");
+    assert_eq!(world.requests(), ["GetItem"]);
+    let body = world.proxy.requests()[0].body();
+    let projection = body["ProjectionExpression"].as_str().expect("a projection");
+    let aliases = &body["ExpressionAttributeNames"];
+    let mut read: Vec<_> = projection.split(", ").map(|name| aliases[name].as_str().unwrap_or(name)).collect();
+    read.sort_unstable();
+    let expected = "attempt claimed_at expiration id in_progress_expiration label open operation owner prior_status \
+                    released result_dropped sequence settled_at status superseded v validation";
+    assert_eq!(read.join(" "), expected);
+}
+
 /// Source: <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html>
 fn size(value: &AttributeValue) -> usize {
     match value {

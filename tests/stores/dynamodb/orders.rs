@@ -20,7 +20,9 @@ use tokio::join;
 use super::{CHARGE, Item, LEASE, MARGIN, World, assert_outcome, item, number, support, text};
 use crate::support::{
     FUTURE,
-    requests::{LAPSE, RENEW, RETENTION, claim_one, entity, granted, json, ordered, read_one, settle_one},
+    requests::{
+        LAPSE, RENEW, RETENTION, claim_one, complete, entity, granted, json, ordered, read_one, rival, settle_one,
+    },
 };
 
 const ENTITY: &str = "account 3";
@@ -144,6 +146,34 @@ async fn an_ordered_claim_replaces_only_the_record_that_it_has_read() {
     }
 }
 
+/// Another library may have written it.
+#[tokio::test]
+async fn an_ordered_claim_replaces_an_expired_record_whatever_its_attempt() {
+    let world = World::new().await;
+    let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
+    let decimal = |digits: &str| AttributeValue::N(digits.to_owned());
+    let expired = || ("expiration", number(FUTURE.seconds_rounded_down()));
+    let (max, max_digits) = (u64::MAX, "18446744073709551615");
+    for (attempt, expected) in [
+        (number(3), 4),
+        (decimal("1.5"), 2),
+        (decimal(max_digits), max),
+        (decimal("-3"), 1),
+        (text("many"), 1),
+        (AttributeValue::Bool(true), 1),
+    ] {
+        for fingerprint in [None, ordered(&entity(), 5).fingerprint] {
+            let claim = ClaimRequest { fingerprint, ..ordered(&entity(), 5) };
+            let found = item([("status", text("COMPLETED")), expired(), ("attempt", attempt.clone())]);
+            world.write(&claim.key, found).await;
+            let grant = granted(&store, &claim).await;
+            assert_eq!((grant.attempt, grant.prior_status), (expected, Some(Status::Completed)), "{attempt:?}");
+            let record = read_one(&store, &claim).await.unwrap();
+            assert_eq!((record.attempt, record.owner), (expected, Some(claim.owner)), "{attempt:?}");
+        }
+    }
+}
+
 // Tests S3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_that_lost_its_entity_and_finds_an_unreadable_record_is_lost() {
@@ -234,6 +264,29 @@ async fn a_conflicting_claim_sees_the_result_of_the_other_transaction() {
     world.clock.jump(LEASE + MARGIN + MARGIN);
     world.conflict(1, 1, BUSY[0]);
     assert_outcome!(world.set(8).await, Ok(Outcome::Executed(1)));
+}
+
+/// The response reports the record's failed condition, and nothing about the mark.
+#[tokio::test]
+async fn an_abandoned_operation_whose_mark_is_busy_may_be_superseded() {
+    let world = World::new().await;
+    let clock = ManualClock::at(FUTURE);
+    let store = world.store(Calls::Single, &clock).await;
+    let entity = entity();
+    let lost = ordered(&entity, 5);
+    granted(&store, &lost).await;
+    clock.advance(LAPSE);
+    let claim = ClaimRequest { takeover: Takeover::Refused, ..rival(&lost) };
+    let claimed = async || {
+        world.conflict(1, 1, &["ConditionalCheckFailed", "TransactionConflict"]);
+        claim_one(&store, &claim).await.unwrap()
+    };
+    assert_eq!(claimed().await, Claimed::Refused(Refusal::Abandoned { attempt: 1 }));
+    let newer = ordered(&entity, 6);
+    granted(&store, &newer).await;
+    settle_one(&store, &newer, complete("1")).await.unwrap();
+    assert_eq!(claimed().await, Claimed::Refused(Refusal::Superseded { newest: 6_u64.into() }));
+    world.all_struck();
 }
 
 /// The SDK repeats a request whose response was lost, and reports the result of the last attempt.
@@ -333,6 +386,50 @@ async fn amendments_of_one_entity_are_sent_one_after_another() {
         assert_eq!(amended.unwrap(), Amended::Changed);
     }
     assert_eq!(world.requests(), ["GetItem", "TransactWriteItems", "GetItem", "TransactWriteItems"]);
+}
+
+/// Only a settle changes the mark.
+#[tokio::test]
+async fn amendments_that_leave_the_mark_alone_are_sent_side_by_side() {
+    let world = World::new().await;
+    let clock = ManualClock::at(FUTURE);
+    let store = world.store(Calls::Single, &clock).await;
+    let (entity, mut requests) = (entity(), Vec::new());
+    for sequence in [5, 6] {
+        let claim = ordered(&entity, sequence);
+        granted(&store, &claim).await;
+        clock.advance(LAPSE);
+        let read = read_one(&store, &claim).await.unwrap();
+        requests.push(AmendRequest::new(claim.key, &read, Amendment::Release));
+    }
+    let mut held = world.proxy.on_command("UpdateItem").times(2).hold();
+    let (answers, ()) = join!(store.amend(&requests), async {
+        let [first, second] = [held.arrived().await, held.arrived().await];
+        // The client may send a held request again.
+        assert_ne!(first.body()["Key"], second.body()["Key"]);
+        held.release();
+        held.release();
+    });
+    for amended in answers {
+        assert_eq!(amended.unwrap(), Amended::Changed);
+    }
+}
+
+#[tokio::test]
+async fn a_mark_is_read_consistently() {
+    let world = World::new().await;
+    let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
+    let claim = ordered(&entity(), 5);
+    granted(&store, &claim).await;
+    world.proxy.reset();
+    assert!(store.marks(&[Entity::of(&claim.key)]).await.remove(0).unwrap().is_some());
+    // The claim that is sent again reads the mark and the record.
+    world.conflict(1, 1, BUSY[0]);
+    granted(&store, &claim).await;
+    assert_eq!(world.requests(), ["GetItem", "TransactWriteItems", "GetItem", "GetItem"]);
+    let reads = world.proxy.requests().into_iter().filter(|request| request.command == "GetItem");
+    let are_consistent: Vec<_> = reads.map(|read| read.body()["ConsistentRead"].clone()).collect();
+    assert_eq!(are_consistent, [true; 3]);
 }
 
 #[tokio::test]

@@ -7,8 +7,8 @@ use lambda_once::{
     order::Entity,
     record::{StoredData, StoredResult},
     store::{
-        ClaimRequest, Claimed, Refusal, ResultData, Settled, Settlement, Takeover,
-        amend::Amend,
+        ClaimRequest, Claimed, FinalStatus, Refusal, ResultData, Settled, Settlement, Takeover,
+        amend::{Amend, AmendRequest, Amendment},
         dynamodb::{Calls, Config, Powertools},
         fault::FaultStore,
         listing::{List, ListRequest, ListedState},
@@ -313,6 +313,33 @@ async fn requests_that_the_records_cannot_represent_are_refused() {
         assert_refused(&settle_one(&store, &mine, settlement).await.unwrap_err(), says);
     }
     assert_eq!(settle_one(&store, &mine, complete("1")).await.unwrap(), Settled::Done { found: None });
+}
+
+#[tokio::test]
+async fn amendments_are_refused_without_a_request() {
+    let world = World::new().await;
+    let clock = ManualClock::at(FUTURE);
+    let config = Config::new(&world.table).powertools(Powertools::python("orders"));
+    let store = config.build(support::client(&world.url).await).unwrap().with_clock(clock.clone());
+    let once = Idempotency::builder(store.clone()).build().unwrap();
+    let claim = ClaimRequest { key: once.key_hash(PLACE, &1).unwrap(), ..claim() };
+    let refuses_all = async |amendments: Vec<Amendment>| {
+        let read = read_one(&store, &claim).await.unwrap();
+        world.proxy.reset();
+        for amendment in amendments {
+            let request = AmendRequest::new(claim.key, &read, amendment);
+            let amended = store.amend(&[request]).await.remove(0);
+            assert_refused(&amended.unwrap_err(), "cannot be amended");
+        }
+        assert!(world.requests().is_empty(), "{:?}", world.requests());
+    };
+    let settle = |outcome| Amendment::Settle { outcome, result: StoredResult::DROPPED, retention: RETENTION };
+    let (completed, failed) = (settle(FinalStatus::Completed), settle(FinalStatus::Failed));
+    granted(&store, &claim).await;
+    clock.advance(LAPSE);
+    refuses_all(vec![Amendment::Forget { completed: false }, completed, failed, Amendment::Release]).await;
+    settle_one(&store, &claim, complete("1")).await.unwrap();
+    refuses_all(vec![Amendment::Forget { completed: true }, Amendment::Redact]).await;
 }
 
 #[tokio::test]

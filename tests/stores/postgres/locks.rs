@@ -128,6 +128,26 @@ async fn many_locked_records_delay_their_batch_no_longer_than_one() {
     transaction.roll_back().await;
 }
 
+/// A read cannot decide them, because their records permit a takeover.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_lapsed_claims_whose_records_are_locked_leave_the_rest_free() {
+    let clock = support::future_clock();
+    let store = store().await.with_clock(clock.clone());
+    let lapsed = claims(20);
+    assert!(store.claim(&lapsed).await.iter().all(is_granted));
+    clock.advance(LAPSE);
+    let transaction = Transaction::holding(&lapsed.iter().collect::<Vec<_>>()).await;
+    let batch: Vec<_> = lapsed.iter().map(rival).chain(claims(80)).collect();
+    let answers = tokio::time::timeout(BEFORE_THE_ENGINE_GIVES_UP, store.claim(&batch)).await.unwrap();
+    let (of_lapsed, of_free) = answers.split_at(20);
+    assert!(of_lapsed.iter().all(|answer| matches!(answer, Ok(NO_LEASE_KNOWN))), "{of_lapsed:?}");
+    assert!(of_free.iter().all(is_granted), "{of_free:?}");
+    transaction.roll_back().await;
+    for answer in store.claim(&batch[..20]).await {
+        assert!(matches!(answer, Ok(Claimed::Granted(grant)) if grant.took_over()), "{answer:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_keys_being_inserted_end_a_call_in_time_and_leave_the_rest() {
     let store = store().await;

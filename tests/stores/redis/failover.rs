@@ -1,14 +1,21 @@
 //! The documented losses of a failover.
 
 use lambda_once::{
-    ErrorKind, ErrorStatus, RedisStore,
+    ErrorKind, ErrorStatus, RedisStore, Store,
     store::{Claimed, Settled},
 };
 use redis::aio::MultiplexedConnection;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
 
 use super::{command, direct, store};
-use crate::support::requests::{RELEASE, claim, claim_one, complete, is_granted, is_replay, rival, settle_one};
-use crate::support::servers::Server;
+use crate::support::{
+    requests::{RELEASE, claim, claim_one, claims, complete, is_granted, is_replay, rival, settle_one},
+    servers::Server,
+    wire::host_and_port,
+};
 
 fn port(server: &Server) -> &str {
     server.url().rsplit(':').next().unwrap()
@@ -18,12 +25,35 @@ fn port(server: &Server) -> &str {
 async fn replicated() -> ([Server; 2], [RedisStore; 2], MultiplexedConnection) {
     let servers = [Server::start("valkey", &[]), Server::start("valkey", &["repl-diskless-sync-delay=0"])];
     let mut replica = direct(servers[1].url()).await;
-    command::<()>(&mut replica, &["REPLICAOF", "127.0.0.1", port(&servers[0])]).await;
-    while !command::<String>(&mut replica, &["INFO", "replication"]).await.contains("master_link_status:up") {
-        tokio::task::yield_now().await;
-    }
+    follow(&mut replica, &servers[0]).await;
     let stores = [store(servers[0].url()), store(servers[1].url())];
     (servers, stores, replica)
+}
+
+/// Makes a server a replica, and waits until it follows its primary.
+async fn follow(replica: &mut MultiplexedConnection, primary: &Server) {
+    command::<()>(replica, &["REPLICAOF", "127.0.0.1", port(primary)]).await;
+    while !command::<String>(replica, &["INFO", "replication"]).await.contains("master_link_status:up") {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Returns the URL of an endpoint in front of a server, and the address to which its new connections lead.
+async fn endpoint(server: &Server) -> (String, watch::Sender<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let (address, current) = watch::channel(host_and_port(server.url()).to_owned());
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let address = current.borrow().clone();
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(address).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await; // ends with either side
+            });
+        }
+    });
+    (url, address)
 }
 
 /// Waits until the replica has everything that the primary acknowledged.
@@ -77,4 +107,25 @@ async fn a_store_on_a_replica_gets_temporary_errors_until_promotion() {
     assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
     command::<()>(&mut replica, &["REPLICAOF", "NO", "ONE"]).await;
     assert!(is_granted(&claim_one(&store, &request).await));
+}
+
+/// The server that is demoted keeps its connections open.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_the_error_of_a_demoted_server_a_call_reaches_the_new_primary() {
+    let ([before, after], _, mut direct_to_after) = replicated().await;
+    let (url, address) = endpoint(&before).await;
+    let store = store(&url);
+    assert!(is_granted(&claim_one(&store, &claim()).await));
+
+    command::<()>(&mut direct_to_after, &["REPLICAOF", "NO", "ONE"]).await;
+    address.send_replace(host_and_port(after.url()).to_owned());
+    follow(&mut direct(before.url()).await, &after).await;
+
+    let claims = claims(3);
+    for answer in store.claim(&claims).await {
+        let error = answer.unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{error}");
+    }
+    let answers = store.claim(&claims).await;
+    assert!(answers.iter().all(is_granted), "{answers:?}");
 }
