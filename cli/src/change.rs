@@ -24,6 +24,7 @@ use crate::{
     result,
     select::select,
     settings::Settings,
+    state,
     store::{self, Records},
     time,
 };
@@ -134,7 +135,9 @@ async fn run(action: Action, which: Which, state: State, how: &How, settings: &S
     let store = store::open(settings).await?;
     let found = find(&*store, which, state, settings).await?;
     let now = SystemClock.now();
-    let are_absent = found.iter().all(|(_, record)| record.is_none());
+    // An expired record can still exist.
+    let is_absent = |record: Option<&Record>| state::State::of(record, settings.margin, now) == state::State::Absent;
+    let are_absent = found.iter().all(|(_, record)| is_absent(record.as_ref()));
     let (mut planned, mut refused) = (Vec::new(), 0);
     for (hash, record) in found {
         match plan(&action, hash, record, settings.margin, now) {

@@ -16,13 +16,9 @@ use crate::output::Usage;
 ///
 /// # Errors
 ///
-/// Returns an error if there is no terminal.
+/// As of [`check_terminal`].
 pub(crate) async fn is_confirmed(table: &str, question: &str) -> Result<bool> {
-    if !has_terminal() {
-        return Err(
-            Usage("there is no terminal to confirm on: give --yes, after a look at --dry-run".to_owned()).into()
-        );
-    }
+    check_terminal()?;
     let mut interrupt = pin!(ctrl_c());
     // Registers it before the question can be seen.
     let _ = timeout(Duration::ZERO, &mut interrupt).await;
@@ -46,6 +42,10 @@ pub(crate) async fn is_confirmed(table: &str, question: &str) -> Result<bool> {
     }
 }
 
-pub(crate) fn has_terminal() -> bool {
-    io::stdin().is_terminal()
+/// # Errors
+///
+/// Returns wrong usage if there is no terminal to confirm on.
+pub(crate) fn check_terminal() -> Result<()> {
+    let why = "there is no terminal to confirm on: give --yes, after a look at --dry-run";
+    if io::stdin().is_terminal() { Ok(()) } else { Err(Usage(why.to_owned()).into()) }
 }

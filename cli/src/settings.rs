@@ -21,8 +21,8 @@ pub(crate) struct Settings {
     pub(crate) tenant: Option<String>,
     pub(crate) margin: Duration,
     pub(crate) is_read_only: bool,
-    /// The scope and the name that the command line gives.
-    given: (Option<String>, Option<String>),
+    /// The prefix, the scope and the name that the command line gives.
+    given: [Option<String>; 3],
 }
 
 /// The file of settings.
@@ -58,11 +58,14 @@ impl Settings {
         let margin = margin.map_err(|why| anyhow::anyhow!("`margin` in the file of settings: {why}"))?;
         let store = match options.store.or(file.store) {
             Some(address) => Ok(Spec::parse(&address)?),
-            None => only_store(&variable)?,
+            None => {
+                let variables = "IDEMPOTENCY_TABLE, REDIS_URL or POSTGRES_URL";
+                only_store(&variable, &format!("no store: give --store, `store` in {FILE}, or {variables}"))?
+            }
         };
         // A guard that does not know a spelling must not fail open.
         let is_set = |value: String| !["0", "false"].contains(&&*value.to_ascii_lowercase());
-        let given = (options.scope.clone(), options.name.clone());
+        let given = [options.prefix.clone(), options.scope.clone(), options.name.clone()];
         Ok(Self {
             given,
             store,
@@ -76,8 +79,8 @@ impl Settings {
     }
 
     /// Returns the settings for the records of a function, with the store that its variables name. Its name is the scope, and its
-    /// `Idempotency` value has no name. Only the command line overrides them: the file and the environment can belong to another
-    /// function.
+    /// `Idempotency` value has no name. Ids have the default prefix. Only the command line overrides them: the file and the
+    /// environment can belong to another function.
     ///
     /// # Errors
     ///
@@ -88,11 +91,11 @@ impl Settings {
         variables: &BTreeMap<String, String>,
         is_store_given: bool,
     ) -> Result<Self> {
-        let named = |name: &str| variables.get(name).cloned();
-        if !is_store_given && !stores(named)?.is_empty() {
-            self.store = only_store(named)?;
+        if !is_store_given {
+            let named = |name: &str| variables.get(name).cloned();
+            self.store = only_store(named, "the function names no store: give --store")?;
         }
-        (self.scope, self.name) = self.given.clone();
+        [self.prefix, self.scope, self.name] = self.given.clone();
         self.scope.get_or_insert_with(|| name.to_owned());
         Ok(self)
     }
@@ -136,12 +139,12 @@ fn read(path: &Path) -> Result<File> {
     toml::from_str(&text).map_err(|error| anyhow::anyhow!("{}: {}", path.display(), error.message()))
 }
 
-/// Returns the store of a process with these variables, or the reason that there is not exactly one.
-fn only_store(variable: impl Fn(&str) -> Option<String>) -> Result<Result<Spec, String>> {
+/// Returns the store of a process with these variables, or the reason that there is not exactly one: `missing` if there is none.
+fn only_store(variable: impl Fn(&str) -> Option<String>, missing: &str) -> Result<Result<Spec, String>> {
     let mut found = stores(variable)?;
     Ok(match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(format!("no store: give --store, `store` in {FILE}, or IDEMPOTENCY_TABLE, REDIS_URL or POSTGRES_URL")),
+        0 => Err(missing.to_owned()),
         _ => Err("several of IDEMPOTENCY_TABLE, REDIS_URL and POSTGRES_URL are set: choose one by --store".to_owned()),
     })
 }
@@ -198,20 +201,32 @@ mod tests {
 
     #[test]
     fn a_function_names_its_store_and_its_scope() {
-        let variables = BTreeMap::from([("IDEMPOTENCY_TABLE".to_owned(), "of-function".to_owned())]);
-        let of = |options: Options| {
+        let of = |options: Options, variable: &str| {
             let is_store_given = options.store.is_some();
             let of_others = [("REDIS_URL", "redis://h"), ("AWS_LAMBDA_FUNCTION_NAME", "g")];
-            let settings =
-                merged(options, "store = 'dynamodb://of-file'\nscope = 's'\nname = 'n'", &of_others).unwrap();
+            let file = "store = 'dynamodb://of-file'\nprefix = 'p'\nscope = 's'\nname = 'n'";
+            let variables = BTreeMap::from([(variable.to_owned(), "of-function".to_owned())]);
+            let settings = merged(options, file, &of_others).unwrap();
             let settings = settings.of_function("f", &variables, is_store_given).unwrap();
-            (settings.store().unwrap().to_string(), settings.scope().unwrap().to_owned(), settings.name)
+            let store = settings.store().map_or_else(|error| error.to_string(), ToString::to_string);
+            (store, settings.scope().unwrap().to_owned(), settings.prefix, settings.name)
         };
-        assert_eq!(of(Options::default()), ("dynamodb://of-function".into(), "f".into(), None));
+        let named = of(Options::default(), "IDEMPOTENCY_TABLE");
+        assert_eq!(named, ("dynamodb://of-function".into(), "f".into(), None, None));
+        let unnamed = of(Options::default(), "TABLE");
+        assert_eq!(unnamed, ("the function names no store: give --store".into(), "f".into(), None, None));
         let given = |text: &str| Some(text.to_owned());
-        let options =
-            Options { store: given("dynamodb://t"), scope: given("mine"), name: given("own"), ..Options::default() };
-        assert_eq!(of(options), ("dynamodb://t".into(), "mine".into(), given("own")));
+        let options = Options {
+            store: given("dynamodb://t"),
+            prefix: given("q"),
+            scope: given("mine"),
+            name: given("own"),
+            ..Options::default()
+        };
+        for variable in ["IDEMPOTENCY_TABLE", "TABLE"] {
+            let overridden = of(options.clone(), variable);
+            assert_eq!(overridden, ("dynamodb://t".into(), "mine".into(), given("q"), given("own")));
+        }
     }
 
     #[test]

@@ -3,10 +3,12 @@
 use anyhow::Result;
 use lambda_once::{
     clock::{Clock, SystemClock},
+    key::canonical::canonical,
     record::{KeyHash, Record},
     store::ResultData,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::{
     advice,
@@ -30,7 +32,7 @@ struct Json<'a> {
     #[serde(flatten)]
     explanation: &'a Explanation,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stored_result: Option<serde_json::Value>,
+    stored_result: Option<Value>,
 }
 
 /// The JSON output if there is no record.
@@ -54,13 +56,21 @@ pub(crate) async fn run(show: Show, settings: &Settings) -> Result<Ending> {
     if show.json {
         let record = record.as_ref().map(|record| View::of(hash, record, settings.margin, now));
         let absent = record.is_none().then(|| Absent { id: hash.to_hex(), state: state.as_str() });
-        // Data that this parser does not accept as JSON is shown as text.
-        let stored_result = stored.and_then(Result::ok).map(|text| serde_json::from_str(&text).unwrap_or(text.into()));
+        let stored_result = stored.and_then(Result::ok).map(|text| value(&text));
         output::line(&json(&Json { record, absent, explanation: &explanation, stored_result })?)?;
     } else {
         output::text(&page(hash, record.as_ref(), state, &explanation, stored))?;
     }
     Ok(if state == State::Absent { Ending::Nothing } else { Ending::Done })
+}
+
+/// Returns a stored result as JSON, or as text if this parser does not accept it, or loses a part of it: digits, or a member that
+/// occurs twice.
+fn value(text: &str) -> Value {
+    match serde_json::from_str::<Value>(text) {
+        Ok(value) if canonical(value.to_string().as_bytes()) == canonical(text.as_bytes()) => value,
+        _ => text.into(),
+    }
 }
 
 const INDENT: usize = 15;
@@ -96,4 +106,31 @@ fn page(
         },
     ));
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_result_is_shown_as_json() {
+        let text = r#"{ "order": 12345678901234567890, "cents": -0.5, "name": "\u00e9", "items": [null, {}] }"#;
+        let expected = json!({ "order": 12345678901234567890_u64, "cents": -0.5, "name": "é", "items": [null, {}] });
+        assert_eq!(value(text), expected);
+    }
+
+    #[test]
+    fn a_result_that_the_parser_would_change_is_shown_as_text() {
+        for text in [
+            r#"{"id":123456789012345678901234567890}"#,
+            "0.12345678901234567890",
+            r#"{"id":1,"id":2}"#,
+            r#""\ud800""#,
+            "not JSON",
+        ] {
+            assert_eq!(value(text), text);
+        }
+    }
 }

@@ -9,6 +9,7 @@ use aws_sdk_dynamodb::{
 };
 use lambda_once::{
     Idempotency, MemoryStore, Outcome, PostgresStore, RedisStore,
+    clock::{Clock, SystemClock},
     record::{KeyHash, Record},
     store::{ResultData, amend::Amend, dynamodb, listing::List, postgres, redis},
 };
@@ -22,6 +23,7 @@ use crate::{
     output::Usage,
     settings::Settings,
     spec::{Spec, Table},
+    state::State,
 };
 
 /// A store that can be listed and amended.
@@ -129,12 +131,12 @@ pub(crate) async fn read(store: &dyn Records, hashes: &[KeyHash], data: ResultDa
     Ok(records)
 }
 
-/// The hash of one record, and the record, by its id or its key.
+/// The hash of one record, and the record, by its id or its key. A record that has expired is returned if there is no other.
 ///
 /// # Errors
 ///
 /// * A text that is no id, or a key without a scope.
-/// * A key that may be text or JSON, if there is a record of each.
+/// * A key that may be text or JSON, if there is a record of each that has not expired.
 /// * The errors of the store.
 pub(crate) async fn find(
     store: &dyn Records,
@@ -149,15 +151,19 @@ pub(crate) async fn find(
         _ => unreachable!("the command line has one of both"),
     };
     let records = read(store, &hashes, data).await?;
-    let mut found = hashes.iter().zip(records).filter(|(_, record)| record.is_some());
-    let (first, second) = (found.next(), found.next());
-    if let (Some((first, _)), Some((second, _))) = (&first, &second)
+    let now = SystemClock.now();
+    let is_absent = |record: &Record| State::of(Some(record), settings.margin, now) == State::Absent;
+    let mut found: Vec<(KeyHash, Record)> =
+        hashes.iter().zip(records).filter_map(|(hash, record)| Some((*hash, record?))).collect();
+    found.sort_by_key(|(_, record)| is_absent(record));
+    if let [(first, _), (second, record), ..] = &found[..]
         && first != second
+        && !is_absent(record)
     {
         let why = "choose one by its id";
         return Err(Usage(format!("the key has a record as text, {first}, and one as JSON, {second}: {why}")).into());
     }
-    Ok(first.map_or((hashes[0], None), |(hash, record)| (*hash, record)))
+    Ok(found.into_iter().next().map_or((hashes[0], None), |(hash, record)| (hash, Some(record))))
 }
 
 /// The hashes that the key may have: as text, and as JSON if it is JSON that is not text; likewise its entity.

@@ -11,8 +11,7 @@ use crate::{dlq::Selector, time};
 pub(crate) enum DlqCommand {
     /// Lists messages, with the states of their operations and the effect of a redrive
     List(DlqList),
-    /// Moves messages to their source queue. Without --yes it only prints its plan, and asks for confirmation on a
-    /// terminal
+    /// Moves messages to their source queue
     Redrive(DlqRedrive),
 }
 

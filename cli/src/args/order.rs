@@ -13,8 +13,7 @@ pub(crate) enum OrderCommand {
     /// Explains the order of an entity: the newest operation, its holder, the operations in doubt, and the possible
     /// actions
     Show(OrderShow),
-    /// Ends doubt, after you have looked up the effect, so that older operations continue. Without --yes it only prints
-    /// its plan, and asks for confirmation on a terminal
+    /// Ends doubt, after you have looked up the effect, so that older operations continue
     Clear(OrderClear),
 }
 

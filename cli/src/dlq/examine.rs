@@ -77,7 +77,7 @@ impl<'a> Examiner<'a> {
         let now = SystemClock.now();
         let examined = messages.into_iter().zip(keys).map(|(message, (key, hash))| {
             let operation = hash.and_then(|hash| {
-                self.store.ok_or("the store is not known: give --store")?;
+                self.settings.store().map_err(|why| why.to_string())?;
                 let record = records.next().flatten();
                 if by_message_id.contains(&message.id) {
                     return Err("its message id has a record, and seems to be the key: check --selector".to_owned());

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     args::DlqRedrive,
     audit::{Audit, Entry, Outcome},
-    confirm::{has_terminal, is_confirmed},
+    confirm::{check_terminal, is_confirmed},
     output::{self, Ending},
     pace::Pace,
     sqs, store,
@@ -101,8 +101,12 @@ struct Move<'a> {
 }
 
 pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> {
-    if redrive.how.yes && !redrive.how.dry_run {
+    if !redrive.how.dry_run {
         target.settings.check_changes()?;
+        // A plan reads the queue, which counts as a receive.
+        if !redrive.how.yes {
+            check_terminal()?;
+        }
     }
     let to = destination(&redrive, target).await?;
     ensure!(!to.is_same(&target.queue), "the destination is the dead-letter queue itself");
@@ -153,19 +157,12 @@ async fn confirm(plan: &Plan, rules: &Rules<'_>, target: &Target) -> Result<Opti
     let count = plan.moved.len();
     let messages = if count == 1 { "message" } else { "messages" };
     let what = format!("{count} {messages} from {} to {}{plan}", target.queue.url, rules.to.url);
-    let is_dry = how.dry_run || !has_terminal();
-    if !is_dry {
-        target.settings.check_changes()?;
-    }
     if is_fifo {
         eprintln!("{FIFO_NOTE}");
     }
-    if is_dry {
+    if how.dry_run {
         let least = if is_fifo { "at least " } else { "" };
         output::text(&format!("{table}would {ACTION} {least}{what}\n"))?;
-        if !how.dry_run {
-            eprintln!("nothing was moved: give --yes");
-        }
         return Ok(Some(Ending::Done));
     }
     if is_confirmed(&table, &format!("{ACTION} {what}")).await? {

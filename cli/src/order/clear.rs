@@ -20,7 +20,7 @@ use super::{
 use crate::{
     args::OrderClear,
     audit::{Audit, Entry, Outcome},
-    confirm::{has_terminal, is_confirmed},
+    confirm::is_confirmed,
     output::{self, Ending, Usage},
     settings::Settings,
     store,
@@ -40,8 +40,7 @@ struct Marks {
 
 /// Finds the mark, plans the change, asks for confirmation, and makes it.
 pub(super) async fn run(clear: OrderClear, settings: &Settings) -> Result<Ending> {
-    let is_dry = clear.how.dry_run || !(clear.how.yes || has_terminal());
-    if !is_dry {
+    if !clear.how.dry_run {
         settings.check_changes()?;
     }
     let store = store::open(settings).await?;
@@ -69,11 +68,8 @@ pub(super) async fn run(clear: OrderClear, settings: &Settings) -> Result<Ending
     let (after, _) = ordering::resolve(Some(mark), &request, found.now)?;
     let table = table(&chosen.concerned);
     let what = format!("state that {}", chosen.statement);
-    if is_dry {
+    if clear.how.dry_run {
         output::text(&format!("{table}would {what}\n"))?;
-        if !clear.how.dry_run {
-            eprintln!("nothing was changed: give --yes");
-        }
         return Ok(Ending::Done);
     }
     let mut audit = Audit::open(clear.how.audit.as_deref(), Some(settings.store()?.to_string()))?;

@@ -108,15 +108,22 @@ async fn nothing_is_moved_without_leave() {
     queues.dead_letter("1", &[]).await;
     let to = ["redrive", "--to", &*queues.source];
     let run = async |more: &[&str]| queues.run(&[&to[..], more].concat()).await;
-    for more in [&[][..], &["--dry-run"], &["--dry-run", "--yes"], &["--read-only"]] {
+    // There is no terminal for the confirmation.
+    let refused = run(&[]).await.assert_code(2);
+    assert!(refused.errors.contains("--yes") && refused.out.is_empty(), "{refused:?}");
+    // It did not read the queue.
+    assert_eq!(queues.run(&["list", "--json"]).await.assert_code(0).objects()[0]["receives"], 1);
+    for more in [&["--dry-run"][..], &["--dry-run", "--yes"], &["--dry-run", "--read-only"]] {
         let dry = run(more).await.assert_code(0);
         assert!(
             dry.out.ends_with(&format!("would redrive 1 message from {} to {}\n", queues.dead, queues.source)),
             "{dry:?}"
         );
     }
-    let refused = run(&["--yes", "--read-only"]).await.assert_code(1);
-    assert!(refused.errors.contains("--read-only"), "{refused:?}");
+    for more in [&["--read-only"][..], &["--yes", "--read-only"]] {
+        let refused = run(more).await.assert_code(1);
+        assert!(refused.errors.contains("--read-only"), "{refused:?}");
+    }
     run(&["--yes", "--audit", "/nowhere/audit.log"]).await.assert_code(1);
     for bad in [&queues.dead, &format!("{}-none", queues.source.rsplit('/').next().unwrap())] {
         queues.run(&["redrive", "--to", bad, "--yes"]).await.assert_code(1);

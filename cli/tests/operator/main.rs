@@ -5,6 +5,7 @@
 mod changes;
 mod dlq;
 mod doctor;
+mod expired;
 mod guards;
 mod order;
 mod permissions;

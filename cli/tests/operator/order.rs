@@ -163,13 +163,17 @@ async fn an_order_is_not_changed_without_leave(backend: Backend) {
     let records = Records::new(backend).await;
     records.lose(9).await;
     let before = records.show_order().await;
-    for arguments in [&["--no-effect", "--dry-run", "--read-only"][..], &["--no-effect"]] {
+    for arguments in [&["--no-effect", "--dry-run", "--read-only"][..], &["--no-effect", "--dry-run"]] {
         let dry = records.clear(arguments, 0).await;
         assert!(
             dry.out.ends_with("would state that no run of the operation with the sequence 9 took effect\n"),
             "{dry:?}"
         );
     }
+    // There is no terminal for the confirmation.
+    let refused = records.clear(&["--no-effect"], 2).await;
+    assert!(refused.errors.contains("--yes") && refused.out.is_empty(), "{refused:?}");
+    records.clear(&["--no-effect", "--read-only"], 1).await;
     records.clear(&["--no-effect", "--yes", "--read-only"], 1).await;
     records.clear(&["--no-effect", "--yes", "--audit", "/nowhere/audit.log"], 1).await;
     assert_eq!(records.show_order().await["in_doubt"], before["in_doubt"]);

@@ -3,9 +3,14 @@
 use lambda_once::{AfterUnknown, Outcome};
 use serde_json::Value;
 
-use crate::support::{Backend, Records, on_each_store, receipt};
+use crate::support::{Backend, Records, file, on_each_store, receipt};
 
-on_each_store!(a_record_is_found_by_its_key_and_its_id, results_are_shown_on_request, a_list_is_narrowed_down);
+on_each_store!(
+    a_record_is_found_by_its_key_and_its_id,
+    results_are_shown_on_request,
+    a_result_keeps_its_digits_in_json,
+    a_list_is_narrowed_down,
+);
 
 async fn a_record_is_found_by_its_key_and_its_id(backend: Backend) {
     let records = Records::new(backend).await;
@@ -55,6 +60,17 @@ async fn results_are_shown_on_request(backend: Backend) {
             assert!(shown.out.contains(secret), "{shown:?}");
         }
     }
+}
+
+async fn a_result_keeps_its_digits_in_json(backend: Backend) {
+    let records = Records::new(backend).await;
+    let id = records.abandon("order 7").await.to_hex();
+    let (path, result) = (file(), r#"{"id":123456789012345678901234567890}"#);
+    std::fs::write(&path, result).unwrap();
+    records.run(&["settle", &id, "--result", path.to_str().unwrap(), "--yes"]).await.assert_code(0);
+    std::fs::remove_file(&path).unwrap();
+    let shown = records.run(&["show", "--id", &id, "--json", "--show-result"]).await.assert_code(0);
+    assert_eq!(shown.objects()[0]["stored_result"], result);
 }
 
 async fn a_list_is_narrowed_down(backend: Backend) {

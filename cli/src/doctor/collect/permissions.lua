@@ -1,4 +1,5 @@
--- Returns the commands that the user may not call. ARGV[1] is the prefix of keys.
+-- Returns the commands that the user may not call, as ACL rules spell them. ARGV[1] is the prefix of keys, ARGV[2] whether the
+-- index for lists is used, ARGV[3] whether the store is for a cluster.
 local key, denied = ARGV[1] .. '{00000000000000000000000000000000}00000000000000000000000000000000', {}
 local commands = {
   { 'evalsha', 'sha', '1', key }, { 'hmget', key, 'f' }, { 'hset', key, 'f', 'v' }, { 'hdel', key, 'f' }, { 'del', key },
@@ -10,9 +11,13 @@ if ARGV[2] == 'true' then
   table.insert(commands, { 'zrem', index, 'm' })
   table.insert(commands, { 'zrange', index, '0', '1' })
 end
+if ARGV[3] == 'true' then
+  table.insert(commands, { 'cluster', 'slots', rule = 'cluster|slots' })
+  table.insert(commands, { 'asking' })
+end
 for _, command in ipairs(commands) do
   if not redis.acl_check_cmd(unpack(command)) then
-    table.insert(denied, command[1])
+    table.insert(denied, command.rule or command[1])
   end
 end
 return denied

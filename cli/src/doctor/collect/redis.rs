@@ -35,7 +35,9 @@ pub(crate) async fn redis(
     let info = info(&mut connection).await;
     let save = cmd("CONFIG").arg("GET").arg("save").query_async(&mut connection).await;
     let save = save.ok().and_then(|found: BTreeMap<String, String>| found.get("save").cloned());
-    let denied = denied(&mut connection, prefix, has_index).await;
+    // On a cluster the code of a function can only use `Config::cluster`.
+    let is_cluster = as_cluster.unwrap_or(info.get("cluster_enabled").map(String::as_str) == Some("1"));
+    let denied = denied(&mut connection, prefix, has_index, is_cluster).await;
     Ok(Redis { place, prefix: prefix.to_owned(), info, save, denied, as_cluster, service })
 }
 
@@ -61,9 +63,16 @@ async fn info(connection: &mut MultiplexedConnection) -> BTreeMap<String, String
 }
 
 /// Queries the server, which checks the commands without calling them.
-async fn denied(connection: &mut MultiplexedConnection, prefix: &str, has_index: bool) -> Result<Vec<String>, String> {
-    let script = include_str!("permissions.lua");
-    let denied = cmd("EVAL").arg(script).arg(0).arg(prefix).arg(has_index.to_string()).query_async(connection).await;
+async fn denied(
+    connection: &mut MultiplexedConnection,
+    prefix: &str,
+    has_index: bool,
+    is_cluster: bool,
+) -> Result<Vec<String>, String> {
+    let mut script = cmd("EVAL");
+    script.arg(include_str!("permissions.lua")).arg(0).arg(prefix);
+    script.arg(has_index.to_string()).arg(is_cluster.to_string());
+    let denied = script.query_async(connection).await;
     denied.or_else(|error: RedisError| match error.code() {
         Some("NOPERM") => Ok(vec!["eval".to_owned()]),
         _ => Err(format!("`redis.acl_check_cmd` was refused: {error}")),

@@ -64,10 +64,12 @@ pub(crate) fn redis(redis: &Redis, report: &mut Report) {
                 Error,
                 "redis-acl",
                 resource,
-                format!(
-                    "The user may not call {} on the records: calls are refused (`access_denied`).",
-                    denied.join(", ")
-                ),
+                if *denied == ["asking"] {
+                    "The user may not call asking: calls for keys of a moving slot fail (`timeout`).".to_owned()
+                } else {
+                    let commands = denied.join(", ");
+                    format!("The user may not call {commands} on the records: calls are refused (`access_denied`).")
+                },
                 match redis.service {
                     Service::Own => format!("ACL SETUSER USER {rules}"),
                     Service::Nodes | Service::Serverless => format!(

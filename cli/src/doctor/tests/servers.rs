@@ -138,6 +138,16 @@ fn the_user_of_redis_lacks_commands() {
 }
 
 #[test]
+fn the_user_of_a_cluster_lacks_its_commands() {
+    let report = with_redis(|redis| redis.denied = Ok(vec!["cluster|slots".into(), "asking".into()]));
+    assert_only(&report, "redis-acl", Severity::Error, "ACL SETUSER USER ~orders:* +cluster|slots +asking");
+    assert!(report.findings[0].reason.contains("access_denied"), "{report:#?}");
+    let report = with_redis(|redis| redis.denied = Ok(vec!["asking".into()]));
+    assert_only(&report, "redis-acl", Severity::Error, "ACL SETUSER USER ~orders:* +asking");
+    assert!(report.findings[0].reason.contains("moving slot"), "{report:#?}");
+}
+
+#[test]
 fn a_cluster_is_used_as_one_node() {
     assert_only(&with_redis(set("cluster_enabled", "1")), "redis-cluster-as-node", Severity::Error, "Config::cluster");
 }

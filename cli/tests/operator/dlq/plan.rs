@@ -15,7 +15,7 @@ async fn a_dry_run_of_a_fifo_queue_states_a_lower_bound() {
         queues.dead_letter(&format!("a-{order}"), &[]).await;
     }
     let redrive = ["redrive", "--to", &*queues.source];
-    let dry = queues.run(&redrive).await.assert_code(0);
+    let dry = queues.run(&[&redrive[..], &["--dry-run"]].concat()).await.assert_code(0);
     assert!(dry.out.contains("would redrive at least 10 ") && dry.errors.contains("first ten messages"), "{dry:?}");
     let moved = queues.run(&[&redrive[..], &["--yes"]].concat()).await.assert_code(0);
     assert_eq!(moved.out, "redrive: 12 moved\n");
@@ -27,7 +27,8 @@ async fn a_dry_run_skips_messages_behind_an_earlier_one() {
     for (order, reason) in [("a-1", "mismatch"), ("a-2", "failed"), ("a-3", "failed"), ("b-1", "failed")] {
         queues.dead_letter(order, &[("lambda-once.reason", reason)]).await;
     }
-    let dry = queues.run(&["redrive", "--to", &queues.source, "--reason", "failed"]).await.assert_code(0);
+    let redrive = ["redrive", "--to", &*queues.source, "--reason", "failed", "--dry-run"];
+    let dry = queues.run(&redrive).await.assert_code(0);
     assert!(dry.out.contains("would redrive at least 1 "), "{dry:?}");
     assert!(dry.out.ends_with(", 2 left behind an earlier message of the group\n"), "{dry:?}");
 }

@@ -1,5 +1,6 @@
-//! A dead-letter queue of several sources.
+//! The sources and the functions of a dead-letter queue.
 
+use aws_sdk_lambda::types::Environment;
 use aws_sdk_sqs::types::QueueAttributeName as Attribute;
 use serde_json::json;
 
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     doctor::aws::Deployment,
-    support::{ended, on_ministack, unique_name},
+    support::{ended, on_ministack, server, tool, unique_name},
 };
 
 /// Creates a queue whose messages move to a dead-letter queue after one receive, and returns its URL and ARN.
@@ -51,7 +52,7 @@ async fn a_message_is_moved_only_to_the_queue_that_it_comes_from() {
         _ => Fate::Forward,
     })
     .await;
-    let dry = ended(queues.command(&["redrive"], Some(&proxy.url))).await.assert_code(0);
+    let dry = ended(queues.command(&["redrive", "--dry-run"], Some(&proxy.url))).await.assert_code(0);
     assert!(dry.out.contains("would redrive 3 ") && dry.out.contains("2 refused: it comes from another"), "{dry:?}");
     let moved = ended(queues.command(&["redrive", "--yes"], Some(&proxy.url))).await.assert_code(4);
     assert_eq!(moved.out, "redrive: 3 moved, 2 skipped, because of another source\n");
@@ -110,4 +111,31 @@ async fn two_queues_of_a_function_share_one_dead_letter_queue() {
     assert!(ambiguous.errors.contains("several sources"), "{ambiguous:?}");
     run("redrive", &["--yes", "--to", &other]).await.assert_code(0);
     assert_eq!(orders(&queues.drain(&other).await), ["1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_messages_of_a_function_that_names_no_store_are_refused() {
+    let deployment = Deployment::new("", "none").await;
+    // The function has no code.
+    deployment.enable(false).await;
+    let config = on_ministack().await;
+    let functions = aws_sdk_lambda::Client::new(&config);
+    let update = functions.update_function_configuration().function_name(&deployment.name);
+    update.environment(Environment::builder().variables("OTHER", "1").build()).send().await.unwrap();
+    let send = aws_sdk_sqs::Client::new(&config).send_message().queue_url(&deployment.dead_letters_url);
+    send.message_body(body("1")).send().await.unwrap();
+
+    let run = async |command: &str, more: &[&str]| {
+        let mut tool = tool();
+        tool.env("AWS_ENDPOINT_URL", server("MINISTACK_ENDPOINT")).env("AWS_REGION", "us-east-1");
+        // The store of some other function.
+        tool.env("REDIS_URL", server("REDIS_URL"));
+        tool.args(["dlq", command, "--selector", "/order_id", "--function", &deployment.name]).args(more);
+        ended(tool).await
+    };
+    let listed = run("list", &["--json"]).await.assert_code(0).objects();
+    assert_eq!(listed[0]["state"], "unknown");
+    assert_eq!(listed[0]["redrive"], "the function names no store: give --store");
+    assert_eq!(run("redrive", &["--yes"]).await.assert_code(4).out, "redrive: 0 moved, 1 refused\n");
+    run("redrive", &["--yes", "--unprotected"]).await.assert_code(0);
 }

@@ -63,3 +63,26 @@ async fn a_cluster_node_configured_as_a_single_node_is_reported() {
     let as_cluster = format!("{node}?cluster=true");
     assert_eq!(check(&as_cluster, &[]).await.codes(), ["redis-persistence-off"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_of_a_cluster_needs_its_commands() {
+    let urls = crate::support::server("REDIS_CLUSTER_URL");
+    let node = urls.split(',').next().unwrap();
+    let mut connection = Client::open(node).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let user = crate::support::unique_name();
+    send(&mut connection, &format!("ACL SETUSER {user} {RULES}")).await;
+    let as_user = node.replace("redis://", &format!("redis://{user}:secret@"));
+    let as_cluster = format!("{as_user}?cluster=true");
+    let report = check(&as_cluster, &[]).await;
+    report.assert(&["redis-persistence-off", "redis-acl"], &[]);
+    assert!(report.findings[1]["fix"].as_str().unwrap().ends_with("~once:* +cluster|slots +asking"), "{report:#?}");
+    // For one node they are not needed.
+    check(&as_user, &[]).await.assert(&["redis-persistence-off", "redis-cluster-as-node"], &[]);
+    send(&mut connection, &format!("ACL SETUSER {user} +cluster|slots")).await;
+    let report = check(&as_cluster, &[]).await;
+    report.assert(&["redis-persistence-off", "redis-acl"], &[]);
+    assert!(report.findings[1]["fix"].as_str().unwrap().ends_with("~once:* +asking"), "{report:#?}");
+    send(&mut connection, &format!("ACL SETUSER {user} +asking")).await;
+    check(&as_cluster, &[]).await.assert(&["redis-persistence-off"], &[]);
+    send(&mut connection, &format!("ACL DELUSER {user}")).await;
+}
