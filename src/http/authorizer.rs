@@ -127,7 +127,7 @@ impl Caller {
     }
 
     /// Identifies the caller by the issuer and this claim of the JWT that API Gateway has verified, for example `client_id`
-    /// of a machine-to-machine token without a subject. Its value is a string, a number of at most 64 bits or a boolean.
+    /// of a machine-to-machine token without a subject. Its value is a string, an integer of at most 64 bits or a boolean.
     /// The number 42 and the string "42" are different callers, because the JWT authorizer of a REST API distinguishes
     /// them. A request without the claim is refused with 403.
     pub fn jwt_claim(name: &'static str) -> Self {
@@ -138,7 +138,7 @@ impl Caller {
     }
 
     /// Identifies the caller by this field of the context that a Lambda authorizer returns, of a REST or an HTTP API. Its value
-    /// is a string, a number or a boolean. A request without the field is refused with 403.
+    /// is a string, an integer of at most 64 bits or a boolean. A request without the field is refused with 403.
     pub fn lambda_authorizer(field: &'static str) -> Self {
         by(move |found| match found {
             Found::Context(context) => context(field).map(|value| joined("lambda context", &[field, &value])),
@@ -274,8 +274,16 @@ fn caller_of_others(parts: &Parts, context: &RequestContext, principal: Principa
     // A load balancer sets these if it has authenticated the request.
     let of_balancer =
         |name: &http::HeaderName| name == "x-amzn-oidc-identity" || name.as_str().starts_with("x-amzn-mtls-clientcert");
-    let is_authenticated = !context["authorizer"].is_null() || parts.headers.keys().any(of_balancer);
+    let is_authenticated = is_authenticated(&context) || parts.headers.keys().any(of_balancer);
     if is_authenticated { Identified::Unknown } else { Identified::Anonymous }
+}
+
+/// Whether a WebSocket API has an authorizer, or a signature or an API key of the client.
+fn is_authenticated(context: &Value) -> bool {
+    const IDENTITY: [&str; 6] = ["userArn", "caller", "accessKey", "cognitoIdentityId", "apiKey", "apiKeyId"];
+    let identity = context["identity"].as_object();
+    !context["authorizer"].is_null()
+        || identity.is_some_and(|identity| IDENTITY.iter().any(|name| text(identity, name).is_some()))
 }
 
 fn token<'a>(claim: &dyn Fn(&str) -> Option<Claim<'a>>, name: &str) -> Option<String> {
@@ -353,6 +361,8 @@ fn text<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
+        // Different numbers beyond 64 bits may have been read as one.
+        Value::Number(number) if number.is_f64() => None,
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
         _ => None,
     }
@@ -396,6 +406,29 @@ mod tests {
             assert_ne!(number, known_as(&json!({ "iss": "https://other", name: 42 }), name));
             assert_ne!(number, known_as(&json!({ "iss": "https://id", name: 43 }), name));
         }
+    }
+
+    /// Source: <https://docs.aws.amazon.com/apigateway/latest/developerguide/websocket-api-develop-routes.html>
+    #[test]
+    fn a_signed_request_to_a_websocket_api_is_authenticated() {
+        let context =
+            |identity: Value| json!({ "routeKey": "charge", "connectionId": "L0SM9cOFvHcCIhw=", "identity": identity });
+        assert!(!is_authenticated(&context(
+            json!({ "sourceIp": "192.0.2.1", "userAgent": null, "userArn": "", "caller": null })
+        )));
+        for name in ["userArn", "caller", "accessKey", "cognitoIdentityId", "apiKey", "apiKeyId"] {
+            assert!(is_authenticated(&context(json!({ "sourceIp": "192.0.2.1", name: "a" }))), "{name}");
+        }
+        assert!(is_authenticated(&json!({ "authorizer": { "principalId": "a" } })));
+    }
+
+    #[test]
+    fn a_field_that_may_be_several_numbers_identifies_no_caller() {
+        let read = |text: &str| scalar(&serde_json::from_str(text).unwrap());
+        for text in ["18446744073709551616", "18446744073709551617", "-9223372036854775809", "1.5", "1e3"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert_eq!(read("18446744073709551615").as_deref(), Some("18446744073709551615"));
     }
 
     #[test]

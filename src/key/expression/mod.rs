@@ -8,7 +8,7 @@ use jmespath::{
     interpret, parse,
 };
 
-use crate::{error::Error, key::text::has_surrogates};
+use crate::error::Error;
 
 mod encoded;
 mod functions;
@@ -72,7 +72,7 @@ impl Expression {
                 .map_err(|problem| Error::payload(format!("{self} does not select a key: {problem}")))?;
             // Two different texts would become equal.
             let replaced = char::REPLACEMENT_CHARACTER.encode_utf8(&mut [0; 4]).as_bytes().to_vec();
-            if has_surrogates(json) && out.windows(replaced.len()).any(|part| part == replaced) {
+            if tree::has_replaced() && out.windows(replaced.len()).any(|part| part == replaced) {
                 let message = format!("{self} does not select a key: half of a surrogate pair is no character");
                 return Err(Error::payload(message));
             }

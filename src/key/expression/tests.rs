@@ -295,4 +295,11 @@ fn half_of_a_surrogate_pair_does_not_merge_two_keys() {
         assert_eq!(select(merged, body), Err(ErrorKind::Payload), "{merged}");
     }
     assert_eq!(select("a", r#"{"a":"\ufffd","b":"\\ud83d"}"#).as_deref(), Ok("\"\u{fffd}\""));
+    // In JSON within the body, in plain and in base64.
+    let inner = r#"{"json":"{\"id\":\"\\ud83d\"}","base64":"eyJpZCI6Ilx1ZDgzZCJ9"}"#;
+    for merged in ["powertools_json(json).id", "powertools_json(powertools_base64(base64)).id"] {
+        assert_eq!(select(merged, inner), Err(ErrorKind::Payload), "{merged}");
+    }
+    // The next expression does not remember it.
+    assert_eq!(select("a", r#"{"a":"\ufffd"}"#).as_deref(), Ok("\"\u{fffd}\""));
 }

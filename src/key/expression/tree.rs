@@ -4,12 +4,17 @@
 //! by such a float is remembered by the address of its node, and written back with its original digits. Expressions
 //! pass nodes on without copying them.
 
-use std::{cell::RefCell, collections::HashMap, fmt, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    fmt,
+    sync::Arc,
+};
 
 use jmespath::{Rcvar, Variable};
 use serde_json::Number;
 
-use crate::key::text::{elements, members, text, write_string};
+use crate::key::text::{elements, has_surrogates, members, text, write_string};
 
 /// The limit from which not every integer has a separate float.
 const FIRST_INEXACT: f64 = 9_007_199_254_740_992.0;
@@ -21,6 +26,9 @@ type Digits = HashMap<*const Variable, (Rcvar, Box<str>)>;
 thread_local! {
     /// The digits for the current expression, whose functions have no other access to them.
     static DIGITS: RefCell<Digits> = RefCell::default();
+
+    /// Whether a tree of the current expression has a replacement for an unpaired surrogate.
+    static HAS_REPLACED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The reason why a value has no canonical form.
@@ -43,18 +51,32 @@ impl fmt::Display for Problem {
 pub(super) fn within<T>(json: &[u8], apply: impl FnOnce(&Rcvar) -> T) -> T {
     let applied = apply(&build(json));
     DIGITS.take();
+    HAS_REPLACED.set(false);
     applied
+}
+
+/// Returns whether a tree that the current expression was applied to, or that its functions have built, has a
+/// replacement for an unpaired surrogate.
+pub(super) fn has_replaced() -> bool {
+    HAS_REPLACED.get()
 }
 
 /// Builds the tree of a value in canonical JSON.
 pub(super) fn build(json: &[u8]) -> Rcvar {
+    if has_surrogates(json) {
+        HAS_REPLACED.set(true);
+    }
+    node(json)
+}
+
+fn node(json: &[u8]) -> Rcvar {
     Arc::new(match json.first() {
         Some(b'n') | None => Variable::Null,
         Some(b't') => Variable::Bool(true),
         Some(b'f') => Variable::Bool(false),
         Some(b'"') => Variable::String(text(json)),
-        Some(b'[') => Variable::Array(elements(json).map(build).collect()),
-        Some(b'{') => Variable::Object(members(json).map(|(name, value)| (text(name), build(value))).collect()),
+        Some(b'[') => Variable::Array(elements(json).map(node).collect()),
+        Some(b'{') => Variable::Object(members(json).map(|(name, value)| (text(name), node(value))).collect()),
         Some(_) => return number(&String::from_utf8_lossy(json)),
     })
 }
