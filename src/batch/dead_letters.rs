@@ -36,9 +36,13 @@ pub trait DeadLetters: Debug + Send + Sync + 'static {
     /// is used up, the record is reported as failed. It is not lost, but may be dead-lettered twice. This is not called
     /// if there is no time left.
     ///
-    /// It is called again for a record that is acknowledged and still delivered again. That happens to an Amazon MQ
-    /// message each time that another message of the event fails, and to a record of a Kinesis or DynamoDB stream
-    /// behind the checkpoint if keys run side by side (`StreamOrder::Key`, `StreamOrder::None`).
+    /// It is called again for a record that is acknowledged and still delivered again. That happens each time that
+    ///
+    /// * another record of the event fails, if the response is success or an error (Amazon MQ, and any source with
+    ///   [`all_or_error`](super::BatchService::all_or_error)),
+    /// * another message of its [envelope](super::envelope) fails, or
+    /// * an earlier record of its Kinesis or DynamoDB stream fails, if keys run concurrently (`StreamOrder::Key`,
+    ///   `StreamOrder::None`).
     ///
     /// # Errors
     ///

@@ -23,6 +23,8 @@ pub struct RecordInfo {
 struct Extra {
     /// The id of the message in its envelope.
     message_id: Option<String>,
+    /// The attributes of the message in its envelope.
+    attributes: Vec<(Cow<'static, str>, String)>,
     /// Binary headers.
     bytes: Vec<(String, Vec<u8>)>,
     /// The record as received in the event, if it is kept.
@@ -105,6 +107,14 @@ impl RecordInfo {
     #[must_use]
     pub fn with_attribute(mut self, name: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
         self.attributes.listed.push((name.into(), text.into()));
+        self
+    }
+
+    /// Adds an attribute of the message in the record's envelope. For keys and handlers it replaces the source's
+    /// attribute of the same name, which may still identify the record to the source.
+    #[must_use]
+    pub(super) fn with_inner_attribute(mut self, name: Cow<'static, str>, text: String) -> Self {
+        self.extra.get_or_insert_default().attributes.push((name, text));
         self
     }
 
@@ -205,8 +215,15 @@ impl RecordInfo {
         self.extra.as_ref()?.raw.as_ref()?.downcast_ref()
     }
 
-    /// Returns an attribute set by the source, such as `SentTimestamp` of an SQS message.
+    /// Returns an attribute set by the source, such as `SentTimestamp` of an SQS message, or the attribute of this name
+    /// that the record's [envelope](super::envelope) has added.
     pub fn attribute(&self, name: &str) -> Option<&str> {
+        let inner = self.extra.as_ref().and_then(|extra| last(&extra.attributes, name));
+        inner.or_else(|| self.source_attribute(name))
+    }
+
+    /// Returns an attribute set by the source, regardless of the record's envelope.
+    pub(super) fn source_attribute(&self, name: &str) -> Option<&str> {
         self.attributes.get(name)
     }
 
@@ -249,7 +266,7 @@ impl MessageMetadata for RecordInfo {
     }
 
     fn attribute(&self, name: &str) -> Option<&str> {
-        self.attributes.get(name)
+        self.attribute(name)
     }
 
     fn header(&self, name: &str) -> Option<&str> {

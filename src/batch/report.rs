@@ -40,7 +40,8 @@ pub struct RecordReport {
     /// Whether it was sent to [`dead_letters`](super::BatchService::dead_letters), or has the key and payload of an
     /// earlier record of the batch that was.
     pub dead_lettered: bool,
-    /// The error's text. For a handler's error it includes the texts of the error's sources.
+    /// The error's text. For a handler's error it includes the texts of the error's sources. A record with the outcome
+    /// of an earlier record of the batch has that one's error.
     pub error: Option<String>,
     /// The end of the time for which its key is held, including the margin for clocks. A redelivery before that only
     /// finds it in progress. `None` if the key is free, or if the time is unknown.
@@ -131,10 +132,11 @@ impl Report {
     }
 
     /// Returns the report of a duplicate with a different payload. It misuses the key only if the leader has a final
-    /// outcome (B3).
-    pub(super) fn of_misuse(self, leader: Self) -> Self {
-        let is_final = leader.outcome.is_ok_and(|outcome| outcome.is_done() || outcome.is_permanent_failure());
-        if is_final { self } else { self.for_now() }
+    /// outcome, and is not reported because that is undecided (B3). A permanent failure is final if the store records
+    /// it (`records_failures`), and otherwise frees the key.
+    pub(super) fn of_misuse(self, leader: Self, records_failures: bool) -> Self {
+        let is_final = |outcome: OutcomeKind| outcome.is_done() || outcome.is_permanent_failure() && records_failures;
+        if !leader.reported && leader.outcome.is_ok_and(is_final) { self } else { self.for_now() }
     }
 
     /// Returns the report of a duplicate with the same payload: the leader's, or *replayed* if that is done (B3).

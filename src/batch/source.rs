@@ -26,8 +26,8 @@ pub enum FailureReporting {
 /// The events of this crate's sources can be deserialized, but not constructed. Tests deserialize one or have `testing`
 /// make it. Code that must name the type of an event can use `<Kinesis as Source>::Event`.
 ///
-/// Its methods run outside the protection that handlers have. A panic in one of them fails the invocation, and the
-/// whole batch is delivered again.
+/// Its methods run outside the protection that handlers have. A panic in one of them, except
+/// [`dead_letter`](Self::dead_letter), fails the invocation, and the whole batch is delivered again.
 ///
 /// ```
 /// use std::{borrow::Cow, sync::Arc};
@@ -122,7 +122,15 @@ pub trait Source: Clone + Send + Sync + 'static {
         Messaging::of(Self::OPERATION, record.source())
     }
 
+    /// Returns the bytes of the body as the decoder gets it. Its errors are located in them, and may quote them. An
+    /// envelope may select keys and compare payloads by other bytes.
+    #[doc(hidden)]
+    fn received(body: &Self::Body) -> &[u8] {
+        body.as_ref()
+    }
+
     /// Returns the content of a dead letter for a record with this body, in a form that the source could deliver again.
+    /// If it panics, the record is reported.
     ///
     /// Default: the body.
     fn dead_letter(body: Self::Body) -> Vec<u8> {

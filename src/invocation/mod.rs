@@ -41,6 +41,7 @@
 //! | no time left to start | [`NotStarted`](crate::OutcomeKind::NotStarted) | helps |
 //! | no key, under `Reject` | [`KeyMissing`](crate::ErrorKind::KeyMissing) | ends the same way |
 //! | unreadable event or key, or an event that the handler's type does not accept | [`Payload`](crate::ErrorKind::Payload) | ends the same way |
+//! | transient or unknown error of a function that selects the key or payload | [`Decode`](crate::ErrorKind::Decode), because nothing ran | helps |
 //! | store error at the claim | the store's error, such as [`Throttled`](crate::ErrorKind::Throttled) | by [`Error::status`](crate::Error::status) |
 //!
 //! An outcome without a result is an [`InvocationError::NoResult`], and an error of the library an

@@ -164,7 +164,8 @@ impl Message {
         self
     }
 
-    /// Adds an attribute to the attributes of the record around it.
+    /// Adds an attribute to the attributes of the record around it. It replaces one of the same name for keys and
+    /// handlers, but not in responses and calls to the source, which identify the record by the source's attributes.
     #[must_use]
     pub fn with_attribute(mut self, name: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
         self.attributes.push((name.into(), text.into()));
@@ -186,7 +187,7 @@ impl Message {
     }
 
     /// Sets the function that wraps the body again for a dead-letter queue. It is called if the envelope holds several
-    /// messages. Default: the body is sent unwrapped.
+    /// messages. If it panics, the record is reported. Default: the body is sent unwrapped.
     #[must_use]
     pub fn rewrapped_by(mut self, rewrap: fn(&str) -> String) -> Self {
         self.rewrap = Some(rewrap);

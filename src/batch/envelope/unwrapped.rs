@@ -148,6 +148,10 @@ where
         self.source.messaging(record)
     }
 
+    fn received(opened: &Self::Body) -> &[u8] {
+        opened.body.as_ref()
+    }
+
     fn dead_letter(opened: Self::Body) -> Vec<u8> {
         match opened.content {
             Inside::Message { dead_letter: DeadLetter::Record(record), .. } => S::dead_letter(record),
@@ -228,7 +232,7 @@ fn take_out_messages<B: From<String>>(
             info = info.with_message_id(id);
         }
         for (name, text) in attributes {
-            info = info.with_attribute(name, text);
+            info = info.with_inner_attribute(name, text);
         }
         for (name, text) in headers {
             info = info.with_header(name, text);

@@ -70,7 +70,7 @@ where
             Action::DeadLetter { index, decision, info, body, key } => Box::pin(async move {
                 let left = window.settle_by.since(engine.clock.now());
                 let letters = options.dead_letters.as_deref();
-                let sent = dead_letter(letters, left, &decision, &info, &body, key).await;
+                let sent = dead_letter(letters, left, &decision, &info, body.as_deref(), key).await;
                 Event::DeadLettered(index, decision, sent)
             }),
         }
@@ -214,10 +214,11 @@ async fn dead_letter(
     left: Duration,
     decision: &Decision,
     record: &RecordInfo,
-    body: &[u8],
+    body: Option<&[u8]>,
     key: Option<KeyHash>,
 ) -> Result<(), Option<String>> {
     let letters = letters.ok_or(None)?;
+    let body = body.ok_or_else(|| Some("making its dead letter panicked".to_owned()))?;
     let outcome = decision.report.outcome;
     let (reason, error) = (report::name(outcome), decision.error.as_deref());
     let letter = DeadLetter { record, body, key, outcome, reason, error };

@@ -120,13 +120,13 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
 
     /// Concludes the record and those whose turn comes with it.
     fn conclude_in_turn(&mut self, index: usize) {
-        let policy = self.policy();
+        let (policy, terms) = (self.policy(), self.terms);
         let over = {
             let Self { lanes, records, .. } = self;
             lanes.advance(index, |index| match records.as_duplicate(index) {
                 None => records.report(index).map(|report| report.reported),
                 Some(duplicate) => {
-                    records.report(duplicate.leader).map(|leader| duplicate.report(leader, policy).reported)
+                    records.report(duplicate.leader).map(|leader| duplicate.report(leader, policy, &terms).reported)
                 }
             })
         };

@@ -7,7 +7,7 @@ use crate::{
         report::{self, Decision, Report},
         source::{FailureReporting, Source},
     },
-    idempotency::outcome::{Outcome, OutcomeKind},
+    idempotency::{guard::catch_panic, outcome::OutcomeKind},
 };
 
 /// The maximum number of concurrent dead-letter calls.
@@ -70,17 +70,20 @@ impl<S: Source, T> Batch<'_, S, T> {
         }
         let at = self.dead.iter().position(|(index, _)| self.lanes.has_its_turn(*index))?;
         let (index, decision) = self.dead.remove(at)?;
-        let body = S::dead_letter(self.records.take_body(index)?);
+        let body = self.records.take_body(index)?;
+        // This may be user code.
+        let body = catch_panic(|| S::dead_letter(body));
         self.dead_letters_in_flight += 1;
         let (info, key) = (self.records.info(index), self.records.key(index));
         Some(Action::DeadLetter { index, decision, info, body, key })
     }
 
-    /// Skips records that are no longer dead-lettered because one before them has failed.
+    /// Skips records that are no longer dead-lettered because one before them has failed. The outcomes of their keys
+    /// count for duplicates in other lanes (B3).
     pub(super) fn skip_blocked_dead_letters(&mut self) {
         while let Some(at) = self.dead.iter().position(|(index, _)| self.lanes.has_failed(*index)) {
-            if let Some((index, _)) = self.dead.remove(at) {
-                self.decide(index, Ok(Outcome::Skipped), None);
+            if let Some((index, decision)) = self.dead.remove(at) {
+                self.count(index, decision);
             }
         }
     }

@@ -46,9 +46,9 @@ impl<S: Source, H, T> Processor<S, H, T> {
             return Err(no_work);
         }
         let work = catch_panic(|| {
-            let payload =
-                (self.decode)(info, body).map_err(|source| no_work(&source, &self.engine.settings, body.as_ref()))?;
-            if self.engine.settings.disabled {
+            let settings = &self.engine.settings;
+            let payload = (self.decode)(info, body).map_err(|source| no_work(&source, settings, S::received(body)))?;
+            if settings.disabled {
                 return Ok((Work { payload, operation: None }, None));
             }
             let (operation, extras) = match self.operation(info, body.as_ref(), hasher, buffer) {
@@ -115,7 +115,7 @@ fn panicked(what: &'static str) -> NoWork {
     NoWork::Failed(Error::not_decoded(what).with_source(Panicked))
 }
 
-/// Returns the reason for not processing a record, by its decoder's error.
+/// Returns the reason for not processing a record, by its decoder's error. `body` is the body as the decoder got it.
 #[cold]
 fn no_work(source: &BoxError, settings: &EngineSettings, body: &[u8]) -> NoWork {
     if source.is::<NothingInside>() {

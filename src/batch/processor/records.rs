@@ -283,13 +283,6 @@ impl<S: Source, T> Records<S, T> {
         }
     }
 
-    pub(super) fn decision_mut(&mut self, index: usize) -> Option<&mut Decision> {
-        match &mut self.entries[index].life {
-            Life::Decided(decision) | Life::Reported(Some(decision), ..) => Some(decision),
-            _ => None,
-        }
-    }
-
     /// Returns its report as decided so far.
     pub(super) fn report(&self, index: usize) -> Option<Report> {
         self.decision(index).map(|decision| decision.report)

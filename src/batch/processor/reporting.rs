@@ -1,6 +1,6 @@
 //! Logs each record's outcome and reports it to the observer.
 
-use super::{batch::Batch, records::Duplicate};
+use super::{batch::Batch, records::Duplicate, steps::Terms};
 use crate::{
     batch::{
         PermanentFailures,
@@ -13,12 +13,12 @@ use crate::{
 
 impl Duplicate {
     /// Computes the report of a duplicate from its leader's report (B3).
-    pub(super) fn report(self, leader: Report, policy: PermanentFailures) -> Report {
+    pub(super) fn report(self, leader: Report, policy: PermanentFailures, terms: &Terms<'_>) -> Report {
         if self.same_payload {
             leader.of_duplicate()
         } else {
             let mismatch = Report::new(Ok(OutcomeKind::Mismatch), policy);
-            Report { difference: self.difference, ..mismatch.of_misuse(leader) }
+            Report { difference: self.difference, ..mismatch.of_misuse(leader, terms.records_failures()) }
         }
     }
 }
@@ -35,7 +35,7 @@ impl<S: Source, T> Batch<'_, S, T> {
             // The key's outcome, even if the other record is itself blocked and cannot report it.
             Some(duplicate) => {
                 let leader = self.records.report(duplicate.leader).unwrap_or_else(skipped);
-                duplicate.report(leader, self.policy())
+                duplicate.report(leader, self.policy(), &self.terms)
             }
             None => self.records.report(index).unwrap_or_else(skipped),
         }
@@ -52,20 +52,19 @@ impl<S: Source, T> Batch<'_, S, T> {
             return;
         }
         let (report, is_skipped) = (self.report(index), self.is_skipped(index));
-        let error = self.records.decision_mut(index).and_then(|decision| decision.error.take());
         let duplicate = self.records.as_duplicate(index);
         let decided_by = self.records.decision(duplicate.map_or(index, |duplicate| duplicate.leader));
         let decided_by = decided_by.filter(|_| !is_skipped);
-        // A duplicate with the same payload needs no DLQ message besides the leader's.
-        let same_payload = duplicate.is_none_or(|duplicate| duplicate.same_payload);
+        // A duplicate with the same payload has the leader's outcome, and needs no DLQ message besides the leader's.
+        let shared = decided_by.filter(|_| duplicate.is_none_or(|duplicate| duplicate.same_payload));
         let report = RecordReport {
             index,
             key: self.records.key(index),
             outcome: report.outcome,
             difference: report.difference,
             reported: report.reported,
-            dead_lettered: same_payload && decided_by.is_some_and(|decision| decision.dead_lettered),
-            error: error.filter(|_| !is_skipped),
+            dead_lettered: shared.is_some_and(|decision| decision.dead_lettered),
+            error: shared.and_then(|decision| decision.error.clone()),
             // A duplicate's report refers to the claim of its leader.
             held_until: decided_by.and_then(|decision| decision.held_until),
             record: self.records.info(index),
@@ -111,6 +110,10 @@ impl<S: Source, T> Batch<'_, S, T> {
         let not_started: Vec<usize> = all.clone().filter(is_left).collect();
         for index in &not_started {
             self.decide(*index, Ok(Outcome::NotStarted), None);
+        }
+        // Those behind them are not dead-lettered. The outcomes of their keys count for duplicates in other lanes (B3).
+        for (index, decision) in std::mem::take(&mut self.dead) {
+            self.count(index, decision);
         }
         // The record now first in a lane has the key of one that is blocked in another lane.
         let fronts: Vec<usize> = self.lanes.fronts().collect();

@@ -32,6 +32,13 @@ pub(super) struct Terms<'a> {
     pub(super) takes_consecutive: bool,
 }
 
+impl Terms<'_> {
+    /// Returns whether the store records permanent failures. If not, it releases their keys.
+    pub(super) fn records_failures(&self) -> bool {
+        self.engine.store.format().keeps_every_outcome()
+    }
+}
+
 /// A record to run.
 pub(super) struct Run<T> {
     pub(super) index: usize,
@@ -79,7 +86,8 @@ pub(super) enum Action {
         index: usize,
         decision: Decision,
         info: Arc<RecordInfo>,
-        body: Vec<u8>,
+        /// `None` if making it panicked.
+        body: Option<Vec<u8>>,
         key: Option<KeyHash>,
     },
 }

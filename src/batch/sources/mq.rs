@@ -244,8 +244,8 @@ impl Source for Mq {
 
     fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
         // RabbitMQ's virtual host follows the name of a queue.
-        let queue = record.attribute("queue").map(|queue| queue.split("::").next().unwrap_or(queue));
-        Messaging::of(record.attribute("broker").unwrap_or(Self::OPERATION), queue)
+        let queue = record.source_attribute("queue").map(|queue| queue.split("::").next().unwrap_or(queue));
+        Messaging::of(record.source_attribute("broker").unwrap_or(Self::OPERATION), queue)
     }
 
     fn respond(&self, (): (), failed: &[Arc<RecordInfo>]) -> Result<(), Error> {

@@ -102,7 +102,7 @@ fn as_failures<S: Serializer>(checkpoint: &Option<String>, serializer: S) -> Res
 impl StreamResponse {
     /// Makes the lowest sequence number that failed the checkpoint (B9).
     pub(super) fn new(state: Option<WindowState>, failed: &[Arc<RecordInfo>]) -> Self {
-        let numbers = failed.iter().filter_map(|record| record.attribute(SEQUENCE_NUMBER));
+        let numbers = failed.iter().filter_map(|record| record.source_attribute(SEQUENCE_NUMBER));
         let checkpoint = numbers.min_by_key(|number| magnitude(number));
         Self { checkpoint: checkpoint.map(str::to_owned), state }
     }

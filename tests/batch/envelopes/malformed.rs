@@ -6,7 +6,7 @@ use std::{
 };
 
 use lambda_once::{
-    BoxFuture, ErrorKind, Failure, Key, OutcomeKind, PermanentFailures,
+    BoxFuture, ErrorKind, Failure, Key, OutcomeKind, PermanentFailures, Verdict,
     batch::{
         DeadLetter, DeadLetters, Processed,
         envelope::{Content, Envelope, EnvelopeError, EventBridge, Message, S3, Sns},
@@ -16,7 +16,7 @@ use lambda_once::{
 use serde_json::{Value, json};
 
 use super::{answer, batch, deliver};
-use crate::testing::journal::Journal;
+use crate::{support::collector::Collector, testing::journal::Journal};
 
 const BAD: Result<OutcomeKind, ErrorKind> = Err(ErrorKind::Payload);
 const DONE: Result<OutcomeKind, ErrorKind> = Ok(OutcomeKind::Executed);
@@ -155,6 +155,37 @@ async fn a_dlq_message_has_its_envelope() {
     assert_eq!((redriven.records.len(), keys(&redriven)), (4, keys(&delivered)));
     let again = [Ok(OutcomeKind::ReplayedFailure), BAD];
     assert!(redriven.outcomes().iter().all(|outcome| again.contains(outcome)), "{:?}", redriven.outcomes());
+}
+
+/// An envelope of two messages that cannot be wrapped again.
+#[derive(Clone, Debug)]
+struct Torn;
+
+impl Envelope for Torn {
+    fn open(&self, body: &[u8]) -> Result<Content, EnvelopeError> {
+        if body != b"torn" {
+            return Ok(Content::Bare);
+        }
+        let message = |id: &str| Message::new("7").with_id(id).rewrapped_by(|_| panic!("the envelope"));
+        Ok(Content::Messages(vec![message("a"), message("b")]))
+    }
+}
+
+#[tokio::test]
+async fn a_rewrap_that_panics_leaves_its_message_to_the_queue() {
+    let sent = Sent::default();
+    let refuse_seven =
+        |order: Value| async move { if order == json!(7) { Err(Failure::permanent("no")) } else { Ok(()) } };
+    let service = testing::engine().sqs(Key::message_id(), refuse_seven).envelope(Torn).dead_letters(sent.clone());
+    let (collector, guard) = Collector::install();
+    let delivered = deliver(&service, batch(&["torn", "1"])).await;
+    drop(guard);
+    let failed = Ok(OutcomeKind::Failed(Verdict::Permanent));
+    assert_eq!(delivered.outcomes(), [failed, failed, DONE]);
+    assert_eq!((answer(&delivered), sent.0.lock().unwrap().len()), (vec!["m-1"], 0));
+    let errors = collector.lines().into_iter().filter(|line| line.level == tracing::Level::ERROR);
+    let errors: Vec<_> = errors.map(|line| line.get("error").to_owned()).collect();
+    assert_eq!(errors, ["making its dead letter panicked"; 2]);
 }
 
 /// An envelope that contains the messages listed in the body, with these ids.

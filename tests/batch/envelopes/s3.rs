@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use lambda_once::{
-    BoxFuture, ErrorKind, Failure, Key, OutcomeKind, Payload, RecordContext, Verdict,
-    batch::envelope::{S3, S3Record, Sns},
+    BoxError, BoxFuture, ErrorKind, Failure, Key, OutcomeKind, Payload, RecordContext, Verdict,
+    batch::{
+        RecordInfo,
+        envelope::{S3, S3Record, Sns},
+        sqs::Sqs,
+    },
     store::{fault::Call, fault::FaultStore},
     testing::{self, s3, sns, sqs},
 };
@@ -173,4 +177,34 @@ async fn a_record_that_cannot_be_decoded_fails_alone() {
     let delivered = testing::deliver(&service, &sqs::batch([s3::notification(both)])).await;
     assert_eq!(delivered.outcomes(), [Ok(OutcomeKind::Executed), Err(ErrorKind::Payload)]);
     assert_eq!(journal.payloads()[0].s3.object.size, 7);
+}
+
+/// Its error is redacted by the record that the decoder got, of which keys and payloads omit the request.
+#[tokio::test]
+async fn a_decoders_error_contains_nothing_of_the_request() {
+    let decode = |_: &RecordInfo, record: &String| -> Result<Value, BoxError> {
+        let record: Value = serde_json::from_str(record)?;
+        Err(format!("no such user: {}", record["userIdentity"]["principalId"]).into())
+    };
+    let journal = Journal::<Value>::new();
+    let service = testing::engine().batch(Sqs, Key::message_id(), decode, journal.handler()).envelope(S3);
+    let body = include_str!("events/s3-notification.json").replacen("EXAMPLE", "secret-7", 1);
+    let delivered = deliver(&service, batch(&[&body])).await;
+    let expected = "decode (invalid_payload): the body does not match the handler's type: no such user: \"…\"";
+    assert_eq!(delivered.records[0].error.as_deref(), Some(expected));
+}
+
+#[tokio::test]
+async fn a_decode_error_names_the_field_in_the_record_as_s3_sends_it() {
+    #[derive(Clone, Debug, serde::Deserialize)]
+    struct Regional {
+        #[serde(rename = "awsRegion")]
+        _region: u64,
+    }
+    let journal = Journal::<Regional>::new();
+    let service = testing::engine().sqs(Key::message_id(), journal.handler()).envelope(S3);
+    let delivered = deliver(&service, batch(&[include_str!("events/s3-notification.json")])).await;
+    let wrong = "decode (invalid_payload): the body does not match the handler's type";
+    let expected = format!("{wrong}: in the field `awsRegion`, expected u64 at line 4 column 30");
+    assert_eq!(delivered.records[0].error.as_deref(), Some(&*expected));
 }

@@ -9,6 +9,7 @@ use lambda_once::{
     BoxError, BoxFuture, Failure, Key, RecordContext,
     batch::{
         BatchService, DeadLetter, DeadLetters, RecordInfo,
+        envelope::{Content, Envelope, EnvelopeError, Message},
         kinesis::{Kinesis, KinesisEvent},
     },
     record::Status,
@@ -174,6 +175,30 @@ async fn no_delivery_is_known_to_be_the_last_one_of_a_record() {
     let event = event([record(0, "a", work("0", "transient", 0).to_string()), record(1, "a", order("1").to_string())]);
     assert_eq!(world.answer(&service, &event).await, checkpoint(0));
     assert_eq!(letters.0.load(Ordering::Relaxed), 0, "a retry may help it");
+}
+
+/// An envelope whose messages have an attribute with the name of the sequence number.
+#[derive(Clone, Debug)]
+struct Numbered;
+
+impl Envelope for Numbered {
+    fn open(&self, body: &[u8]) -> Result<Content, EnvelopeError> {
+        let message = Message::new(String::from_utf8_lossy(body)).with_attribute("sequenceNumber", "7");
+        Ok(Content::Messages(vec![message]))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attribute_of_an_envelope_does_not_become_the_checkpoint() {
+    let world = World::new();
+    let journal = world.journal.clone();
+    let service = world.once.kinesis(Key::message_id(), move |job: Job, context: RecordContext| {
+        journal.ran(context.record().attribute("sequenceNumber").unwrap());
+        async move { if job.act == "transient" { Err(Failure::transient("not now")) } else { Ok(()) } }
+    });
+    let records = [record(0, "a", order("0").to_string()), record(1, "a", work("1", "transient", 0).to_string())];
+    assert_eq!(world.answer(&service.envelope(Numbered), &event(records)).await, checkpoint(1));
+    assert_eq!(world.journal.keys(), ["7", "7"], "handlers get the envelope's");
 }
 
 #[tokio::test(start_paused = true)]

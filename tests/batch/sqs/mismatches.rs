@@ -83,6 +83,27 @@ async fn a_mismatch_with_a_running_claim_reports_when_that_lapses_in_one_call() 
     assert_eq!(world.store.calls(), [(Call::Claim, 1)]);
 }
 
+/// AWS Powertools records no failure, so the key is free again.
+#[cfg(feature = "powertools")]
+#[tokio::test(start_paused = true)]
+async fn a_corrected_message_is_not_lost_to_a_failure_that_is_not_recorded() {
+    use crate::world::Backing;
+    use lambda_once::{
+        Store,
+        store::dynamodb::{Config, Powertools},
+    };
+
+    let client = aws_sdk_dynamodb::Config::builder().behavior_version_latest().build();
+    let client = aws_sdk_dynamodb::Client::from_conf(client);
+    let function = Powertools::python("orders.app.handler");
+    let format = Config::new("orders").powertools(function).build(client).unwrap().format();
+    let world = World::on(Backing { format, ..Backing::default() }, |builder| builder);
+    let service = world.service().permanent_failures(PermanentFailures::Acknowledge);
+    assert_eq!(world.deliver_to(&service, [work("A", "permanent", 0), order("A")]).await, ["m1"]);
+    assert!(world.deliver_to(&service, [order("A")]).await.is_empty());
+    assert_eq!(world.journal.keys(), ["A", "A"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_mismatch_with_an_outcome_follows_the_policy() {
     for status in [Status::Completed, Status::Failed] {

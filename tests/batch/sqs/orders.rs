@@ -148,6 +148,17 @@ async fn an_unrecorded_permanent_failure_is_reported_whatever_the_policy() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_payload_of_an_unrecorded_record_is_reported_with_it() {
+    for act in ["succeed", "permanent"] {
+        let world = World::new();
+        world.store.always(Call::Settle, Fault::ErrorBefore);
+        let service = world.ordered().permanent_failures(PermanentFailures::Acknowledge);
+        let bodies = [set("A", 1, act, 0), set("A", 1, act, 1)];
+        assert_eq!(world.deliver_to(&service, bodies).await, ["m0", "m1"], "{act}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_permanent_failure_in_an_order_is_dead_lettered_and_newer_records_run() {
     let world = World::new();
     let letters = Letters::default();

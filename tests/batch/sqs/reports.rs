@@ -11,6 +11,7 @@ use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
 use crate::{
+    sqs::dead_letters::Letters,
     support::collector::Collector,
     world::{World, batch, event, fifo, message, order, seconds, work},
 };
@@ -97,6 +98,33 @@ async fn a_duplicate_of_a_record_behind_an_undecided_duplicate_is_skipped() {
     let (executed, skipped, not_started) = (OutcomeKind::Executed, OutcomeKind::Skipped, OutcomeKind::NotStarted);
     assert_eq!(processed.outcomes(), [executed, not_started, skipped, skipped, skipped, skipped].map(Ok));
     assert_eq!(processed.reported().len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_of_a_skipped_dead_letter_has_the_known_outcome() {
+    let (world, letters) = (World::new(), Letters::new());
+    world.put("K", Status::Failed, "1");
+    let service = world.service().dead_letters(letters.clone());
+    let event = fifo([("a", work("A", "transient", 50)), ("a", order("K")), ("b", order("K"))]);
+    let processed = world.process(&service, event).await;
+    let failed = OutcomeKind::Failed(Verdict::Transient);
+    let outcomes = [failed, OutcomeKind::Skipped, OutcomeKind::ReplayedFailure];
+    assert_eq!(processed.outcomes(), outcomes.map(Ok));
+    assert_eq!((processed.reported().len(), letters.ids()), (3, vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_of_a_dead_letter_behind_one_not_started_has_the_outcome() {
+    let (world, letters) = (World::new(), Letters::new());
+    world.put("K", Status::Failed, "1");
+    let service = world.service().dead_letters(letters.clone()).concurrency(1);
+    let bodies = [work("A", "succeed", 300), order("B"), order("K"), order("K")];
+    let event = fifo(["a", "b", "b", "c"].into_iter().zip(bodies));
+    let processed = world.process_within(&service, event, seconds(1)).await;
+    let (executed, not_started) = (OutcomeKind::Executed, OutcomeKind::NotStarted);
+    let outcomes = [executed, not_started, OutcomeKind::Skipped, OutcomeKind::ReplayedFailure];
+    assert_eq!(processed.outcomes(), outcomes.map(Ok));
+    assert_eq!((processed.reported().len(), letters.ids()), (3, vec![]));
 }
 
 #[tokio::test(start_paused = true)]

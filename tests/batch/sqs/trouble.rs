@@ -1,8 +1,8 @@
 //! Store errors: throttling, lost responses, and unavailability.
 
 use lambda_once::{
-    ErrorKind,
-    batch::FullBatchFailure,
+    ErrorKind, OutcomeKind,
+    batch::{FullBatchFailure, OnFailure},
     record::Status,
     store::fault::{Call, Fault},
 };
@@ -52,6 +52,21 @@ async fn a_dead_store_fails_the_invocation_of_a_fifo_queue_as_well() {
     world.store.heal();
     // Messages behind one that failed itself.
     deliver(fifo([("group", work("D", "transient", 0)), ("group", order("E"))])).await.unwrap();
+}
+
+/// The message whose claim failed is itself skipped.
+#[tokio::test(start_paused = true)]
+async fn a_store_error_that_only_a_duplicate_reports_fails_the_invocation() {
+    let world = World::new();
+    let service = world.service().on_full_batch_failure(FullBatchFailure::StoreError);
+    let service = service.on_failure(OnFailure::StopBatch);
+    world.store.next(Call::Claim, Fault::Delay(millis(1)));
+    world.store.next(Call::Claim, Fault::TableMissing);
+    let event = fifo([("a", order("A")), ("a", order("B")), ("b", order("B"))]);
+    let processed = world.process(&service, event).await;
+    assert_eq!(processed.outcomes(), [Ok(OutcomeKind::Skipped), Ok(OutcomeKind::Skipped), Err(ErrorKind::Table)]);
+    let error = processed.response.unwrap_err();
+    assert!(error.message().starts_with("the store decided none of the batch's 3 records: claim (table): "), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

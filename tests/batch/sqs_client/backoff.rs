@@ -8,12 +8,13 @@ use lambda_once::{
     store::fault::{Call, Fault},
     testing::{self, s3, sqs},
 };
+use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 use tracing::Level;
 
 use crate::sqs_client::{
     collector::Collector,
-    function::{ARN, Function, URL, message, reported},
+    function::{ARN, Function, Grouped, URL, event, message, reported},
     server::Server,
 };
 
@@ -277,6 +278,21 @@ async fn a_message_blocked_in_a_group_comes_back_with_the_one_before_it() {
     let conflicts = ["b0", "b1", "b2"].map(|id| changes[&format!("receipt of {id}")]);
     assert_eq!(conflicts, [103; 3]);
     assert_eq!(changes.len(), 7, "what fails for good, and what is behind it, keep the queue's own time");
+}
+
+#[tokio::test]
+async fn messages_keep_their_groups_whatever_an_envelope_names_so() {
+    let (function, server) = (Function::new(), Server::start().await);
+    function.hold("a0", seconds(600));
+    let backoff = VisibilityBackoff::new(server.client().await);
+    let service = function.service().envelope(Grouped).redelivery(backoff);
+    let messages = [
+        in_group("a", message("", "a0", "")),
+        in_group("a", message("", "a1", "")),
+        in_group("b", message("", "b0", "unknown")),
+    ];
+    service.process(LambdaEvent::new(event(messages), function.context())).await.response.unwrap();
+    assert_eq!(changes(&server), [change("a0", 603), change("a1", 603), change("b0", 64)].into());
 }
 
 #[tokio::test]

@@ -3,7 +3,11 @@
 use aws_lambda_events::sqs::{SqsBatchResponse, SqsEvent};
 use lambda_once::{
     Classify, Failure, Idempotency, Key, MemoryStore,
-    batch::{BatchService, Handler, Processed, sqs::Sqs},
+    batch::{
+        BatchService, Handler, Processed,
+        envelope::{Content, Envelope, EnvelopeError, Message},
+        sqs::Sqs,
+    },
     clock::{Clock, ManualClock},
     record::{Record, Status},
     store::fault::FaultStore,
@@ -39,6 +43,17 @@ pub(crate) fn event(messages: impl IntoIterator<Item = Value>) -> SqsEvent {
 pub(crate) fn reported(processed: &Processed<SqsBatchResponse>) -> Vec<String> {
     let response = processed.response.as_ref().unwrap();
     response.batch_item_failures.iter().map(|failure| failure.item_identifier.clone()).collect()
+}
+
+/// An envelope whose messages have an attribute with the name of the message group.
+#[derive(Clone, Debug)]
+pub(crate) struct Grouped;
+
+impl Envelope for Grouped {
+    fn open(&self, body: &[u8]) -> Result<Content, EnvelopeError> {
+        let message = Message::new(String::from_utf8_lossy(body)).with_attribute("MessageGroupId", "inside");
+        Ok(Content::Messages(vec![message]))
+    }
 }
 
 pub(crate) struct Function {

@@ -17,7 +17,7 @@ use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 
 use crate::sqs_client::{
-    function::{ARN, Function, message, reported},
+    function::{ARN, Function, Grouped, event, message, reported},
     server::Server,
 };
 
@@ -154,6 +154,17 @@ async fn in_a_fifo_queue_a_letter_keeps_its_group_and_is_sent_once() {
     assert_eq!(of("m0", ARN, None).await.0, "lambda-once");
     let to_standard = sent(message(fifo, "m0", "permanent")).await;
     assert!(to_standard.get("MessageGroupId").is_none() && to_standard.get("MessageDeduplicationId").is_none());
+}
+
+#[tokio::test]
+async fn a_letter_keeps_its_group_whatever_its_envelope_names_so() {
+    let (function, server) = (Function::new(), Server::start().await);
+    let letters = SqsDeadLetters::new(server.client().await, DEAD_FIFO);
+    let service = function.service().envelope(Grouped).dead_letters(letters);
+    let mut ordered = message("arn:aws:sqs:us-east-1:123456789012:orders.fifo", "m0", "permanent");
+    ordered["attributes"]["MessageGroupId"] = json!("customer 7");
+    service.process(LambdaEvent::new(event([ordered]), function.context())).await.response.unwrap();
+    assert_eq!(server.bodies("SendMessage")[0]["MessageGroupId"], "customer 7");
 }
 
 #[tokio::test]

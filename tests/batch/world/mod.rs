@@ -13,7 +13,7 @@ use lambda_once::{
     clock::Clock,
     record::{KeyHash, Record, Status, StoredResult},
     store::{
-        ResultData,
+        RecordFormat, ResultData,
         fault::{Call, Fault, FaultStore},
     },
 };
@@ -43,6 +43,8 @@ pub(crate) const fn seconds(seconds: u64) -> Duration {
 pub(crate) struct Backing {
     /// The maximum number of requests in a call.
     pub(crate) batch: usize,
+    /// The format of its records.
+    pub(crate) format: RecordFormat,
     /// The network to it. Without one, it responds in the first poll.
     pub(crate) latency: Option<Latency>,
     /// Its faults, with their rates.
@@ -51,7 +53,7 @@ pub(crate) struct Backing {
 
 impl Default for Backing {
     fn default() -> Self {
-        Self { batch: 25, latency: None, faults: Vec::new() }
+        Self { batch: 25, format: RecordFormat::Native, latency: None, faults: Vec::new() }
     }
 }
 
@@ -91,11 +93,12 @@ impl World {
     }
 
     pub(crate) fn on(backing: impl Into<Backing>, settings: impl FnOnce(Builder) -> Builder) -> Self {
-        let Backing { batch, latency, faults } = backing.into();
+        let Backing { batch, format, latency, faults } = backing.into();
         let clock = TokioClock::new();
         let memory = MemoryStore::with_clock(clock.clone());
         let journal = Journal::new(clock.clone());
-        let sound = FaultStore::new(Recorder::new(memory.clone(), journal.clone(), batch, latency), 7);
+        let recorder = Recorder::new(memory.clone(), journal.clone(), batch, latency).with_format(format);
+        let sound = FaultStore::new(recorder, 7);
         let store = faults.iter().fold(sound, |store, (fault, rate)| store.with_rate(*fault, *rate));
         let builder =
             Idempotency::builder(store.clone()).clock(clock.clone()).scope("tests").named("tests").disabled(false);

@@ -5,7 +5,9 @@ use std::time::Duration;
 use lambda_once::{
     BoxFuture, Error, MemoryStore, Store,
     record::{KeyHash, Record},
-    store::{Answers, ClaimRequest, Claimed, Limits, ResultData, SettleRequest, Settled, Settlement, StoreId},
+    store::{
+        Answers, ClaimRequest, Claimed, Limits, RecordFormat, ResultData, SettleRequest, Settled, Settlement, StoreId,
+    },
 };
 
 use super::journal::{Event, Journal};
@@ -27,6 +29,7 @@ pub(crate) struct Recorder {
     inner: MemoryStore,
     journal: Journal,
     batch: usize,
+    format: RecordFormat,
     /// The latency, or `None` without a network, when a request is applied and completed in the first poll of its call.
     latency: Option<Latency>,
 }
@@ -34,7 +37,11 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// Creates a store whose maximum number of requests per call is `batch`.
     pub(super) fn new(inner: MemoryStore, journal: Journal, batch: usize, latency: Option<Latency>) -> Self {
-        Self { inner, journal, batch, latency }
+        Self { inner, journal, batch, format: RecordFormat::Native, latency }
+    }
+
+    pub(super) fn with_format(self, format: RecordFormat) -> Self {
+        Self { format, ..self }
     }
 
     /// Applies the request, unless the execution environment is dead.
@@ -115,6 +122,10 @@ impl Store for Recorder {
 
     fn limits(&self) -> Limits {
         Limits { max_result_bytes: usize::MAX, batch: self.batch, orders: true }
+    }
+
+    fn format(&self) -> RecordFormat {
+        self.format
     }
 
     fn warm_up(&self) -> BoxFuture<'_, Result<(), Error>> {

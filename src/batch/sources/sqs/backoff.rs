@@ -111,7 +111,7 @@ impl VisibilityBackoff {
 
     /// Returns the changes to make, by queue.
     fn changes(&self, failed: &[RecordReport], now: Timestamp) -> HashMap<String, Vec<Change>> {
-        let group = |report: &RecordReport| report.record.attribute("MessageGroupId").map(str::to_owned);
+        let group = |report: &RecordReport| report.record.source_attribute("MessageGroupId").map(str::to_owned);
         let is_skipped = |report: &RecordReport| report.outcome == Ok(OutcomeKind::Skipped);
         let delays: Vec<_> = failed.iter().map(|report| self.delay(report, now)).collect();
         let failures = || failed.iter().zip(&delays).filter(|(report, _)| !is_skipped(report));

@@ -100,12 +100,12 @@ impl SqsDeadLetters {
             let value = MessageAttributeValue::builder().data_type("Binary").binary_value(Blob::new(bytes)).build()?;
             request = request.message_attributes(name, value);
         }
-        if let Some(trace) = letter.record.attribute("AWSTraceHeader") {
+        if let Some(trace) = letter.record.source_attribute("AWSTraceHeader") {
             let value = MessageSystemAttributeValue::builder().data_type("String").string_value(trace).build()?;
             request = request.message_system_attributes(MessageSystemAttributeNameForSends::AwsTraceHeader, value);
         }
         if self.queue_url.ends_with(".fifo") {
-            let group = letter.record.attribute("MessageGroupId").unwrap_or("lambda-once");
+            let group = letter.record.source_attribute("MessageGroupId").unwrap_or("lambda-once");
             request = request.message_group_id(group).message_deduplication_id(deduplication_id(&letter)?);
         }
         let sent =
