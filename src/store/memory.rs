@@ -286,7 +286,7 @@ mod tests {
             owner: Owner::from_bytes([byte; 16]),
             lease: second,
             skew_margin: second,
-            retention: second,
+            retention: 60 * second,
             takeover: Takeover::Allowed,
             result_data: ResultData::Include,
             order: None,

@@ -202,6 +202,29 @@ pub fn judge(
     Ok(refusal.map_or(judgement, Judgement::Refused))
 }
 
+/// Judges a claim like [`judge`], with a mark that may be unreadable.
+///
+/// # Errors
+///
+/// The errors of [`judge`]. The error of the mark, if the mark decides.
+#[cfg(any(feature = "dynamodb", feature = "postgres", feature = "redis"))]
+pub(crate) fn judge_found(
+    record: Option<&Record>,
+    mark: &Result<Option<Mark>, Error>,
+    request: &ClaimRequest,
+    order: &Order,
+    now: Timestamp,
+) -> Result<Judgement, Error> {
+    let error = match mark {
+        Ok(mark) => return judge(record, mark.as_ref(), request, order, now),
+        Err(error) => error,
+    };
+    match judge(record, None, request, order, now)? {
+        Judgement::Free | Judgement::Refused(Refusal::Abandoned { .. }) => Err(error.without_source()),
+        judgement => Ok(judgement),
+    }
+}
+
 fn superseded(mark: &Mark, order: &Order) -> Option<Refusal> {
     mark.newest.filter(|newest| *newest >= order.sequence).map(|newest| Refusal::Superseded { newest })
 }

@@ -109,13 +109,14 @@ fn refuse_order(order: Option<&Order>) -> Result<(), Error> {
     order.map_or(Ok(()), |_| Err(Error::config("the store keeps no order, which an operation with `ordered_by` needs")))
 }
 
-/// Returns the record of a claim that is granted at `now`, and the grant. The prior status may come from an expired
-/// record.
+/// Returns the record of a claim that is granted at `now`, and the grant. A claim that has expired is not taken over,
+/// because its payload was not compared.
 pub(crate) fn claimed(replaced: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> (Record, Grant) {
+    let counts = |record: &&Record| record.status != Status::InProgress || !is_expired(record, now);
     let grant = Grant {
         lease_until: now.after(request.lease),
         attempt: replaced.map_or(0, |record| record.attempt).saturating_add(1),
-        prior_status: replaced.map(|record| record.status),
+        prior_status: replaced.filter(counts).map(|record| record.status),
         has_merged_doubt: false,
     };
     let Grant { lease_until, attempt, prior_status, .. } = grant;

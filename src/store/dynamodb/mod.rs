@@ -20,7 +20,7 @@
 //! | `validation` | S | the fingerprint of the payload |
 //! | `owner` | S | the token of the claim |
 //! | `attempt` | N | number of grants of the record |
-//! | `prior_status` | S | the status that the last claim replaced; `NONE` for none |
+//! | `prior_status` | S | the status that the last claim replaced; `NONE` for none, or for a claim that had expired |
 //! | `result_dropped` | BOOL | whether there was a result that is not stored |
 //! | `superseded` | BOOL | whether the handler reported that a newer operation supersedes this one |
 //! | `v` | N | the version of this format |

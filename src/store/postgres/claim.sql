@@ -13,7 +13,9 @@ FROM clock, unnest($2::bytea[], $3::bytea[], $4::bytea[], $12::text[], $13::text
   AS w (k, o, f, operation, label, sequence)
 ORDER BY k
 ON CONFLICT (scope, key_hash) DO UPDATE SET
-  status = 0, owner = EXCLUDED.owner, attempt = r.attempt + 1, prior_status = r.status,
+  status = 0, owner = EXCLUDED.owner, attempt = r.attempt + 1,
+  -- A claim that has expired is not taken over, because its payload was not compared.
+  prior_status = CASE WHEN r.status <> 0 OR r.expiration > (SELECT now / 1000 FROM clock) THEN r.status END,
   lease_until = EXCLUDED.lease_until, expiration = EXCLUDED.expiration, validation = EXCLUDED.validation,
   data = NULL, encoding = NULL, v = EXCLUDED.v, operation = EXCLUDED.operation, label = EXCLUDED.label,
   sequence = EXCLUDED.sequence, claimed_at = EXCLUDED.claimed_at, settled_at = NULL

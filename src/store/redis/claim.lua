@@ -46,7 +46,8 @@ end
 
 local ends, expiration = now + tonumber(lease_ms), math.ceil((now + tonumber(ttl)) / 1000)
 attempt = (attempt or 0) + 1
-local prior = status or 'NONE'
+-- A claim that has expired is not taken over, because its payload was not compared.
+local prior = status and (is_live or status ~= 'INPROGRESS') and status or 'NONE'
 if index then index.claim(key, expiration, now) end
 -- HSET comes first because a server without free memory refuses it. After a first write that needs no memory it would let it pass.
 local set = {'status', 'INPROGRESS', 'owner', owner, 'attempt', attempt, 'prior_status', prior,

@@ -108,6 +108,16 @@ async fn a_probe_is_called_only_after_a_takeover() {
     assert_outcome!(world.probe(never_called).await, Ok(Outcome::Replayed(1)));
 }
 
+/// Its payload was not compared, so the probe could find the effect of a different one.
+// Tests C1, C8.
+#[tokio::test(start_paused = true)]
+async fn a_claim_over_one_that_has_expired_is_not_probed() {
+    let world = World::lost().await;
+    tokio::time::advance(Duration::from_secs(31 * 24 * 3_600)).await;
+    let other = world.once.operation(CHARGE, KEY).payload("996 cents").probe(never_called).run(|| world.work());
+    assert_outcome!(other.await, Ok(Outcome::Executed(1)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_takeover_whose_response_was_lost_is_probed() {
     let world = World::lost().await;

@@ -123,7 +123,7 @@ async fn an_operation_whose_record_is_deleted_or_expires_is_claimed_once_more() 
     let world = World::new();
     world.abandon().await;
     let expiry = world.alter(|record| record.expiration = Some(1));
-    assert_outcome!(world.wait_while(20 * SECOND, expiry).await.0, Ok(Outcome::TookOver(1)));
+    assert_outcome!(world.wait_while(20 * SECOND, expiry).await.0, Ok(Outcome::Executed(1)));
     assert_eq!(world.count(Call::Claim), 3);
 }
 

@@ -255,7 +255,7 @@ async fn a_running_record_without_a_lease_is_live_until_it_expires(calls: Calls)
     world.clock.jump(Duration::from_secs(3500));
     assert_outcome!(world.run().await, Ok(Outcome::InProgress { lease_until: None, .. }));
     world.clock.jump(Duration::from_secs(100));
-    assert_outcome!(world.run().await, Ok(Outcome::TookOver(1)));
+    assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
 }
 
 async fn a_running_record_with_neither_lease_nor_expiration_stays_live(calls: Calls) {

@@ -167,7 +167,9 @@ async fn an_ordered_claim_replaces_an_expired_record_whatever_its_attempt() {
             let found = item([("status", text("COMPLETED")), expired(), ("attempt", attempt.clone())]);
             world.write(&claim.key, found).await;
             let grant = granted(&store, &claim).await;
-            assert_eq!((grant.attempt, grant.prior_status), (expected, Some(Status::Completed)), "{attempt:?}");
+            // Without a number of attempts, nothing of the item counts.
+            let prior_status = (expected > 1).then_some(Status::Completed);
+            assert_eq!((grant.attempt, grant.prior_status), (expected, prior_status), "{attempt:?}");
             let record = read_one(&store, &claim).await.unwrap();
             assert_eq!((record.attempt, record.owner), (expected, Some(claim.owner)), "{attempt:?}");
         }

@@ -229,8 +229,11 @@ impl Replaceable {
         self.attempt.as_ref().and_then(attempts).unwrap_or(0).saturating_add(1)
     }
 
+    /// Returns the status that the claim replaces. A claim that has expired is not taken over, because its payload was
+    /// not compared.
     pub(super) fn prior_status(&self) -> Option<Status> {
-        self.status.as_ref().and_then(|value| Status::from_word(value.as_s().ok()?))
+        let status = self.status.as_ref().and_then(|value| Status::from_word(value.as_s().ok()?));
+        status.filter(|status| *status != Status::InProgress || matches!(self.by, Replacement::Lapsed))
     }
 
     /// Replaces the record. The condition states the rule itself, so that a completion or a renewal since the read is
@@ -252,7 +255,7 @@ impl Replaceable {
         update.set(&names.in_progress_expiration, number(lease_until.as_millis()));
         update.set(&names.expiration, number(expiration));
         update.set(&names.attempt, number(self.next_attempt()));
-        update.set(&names.prior_status, self.status.clone().unwrap_or_else(|| text(NO_STATUS)));
+        update.set(&names.prior_status, text(self.prior_status().map_or(NO_STATUS, Status::as_str)));
         update.set(&names.version, written_version());
         if schema.has_details() {
             update.set(&names.operation, text(&*request.operation));

@@ -34,12 +34,15 @@ impl DynamoDbStore {
 
     async fn claim_unordered(&self, request: &ClaimRequest, begun: Timestamp) -> Result<Claimed, Error> {
         let lease_until = begun.after(request.lease);
-        let mut restarts = false;
+        let mut restart = None;
         // A second attempt is made only if the blocking item is gone or expired when it is read afterwards.
         for _ in 0..2 {
             let now = self.clock.now();
-            let expression = if restarts { self.expressions.restart(request) } else { self.expressions.claim(request) };
-            let values = claim_values(&self.schema, request, now, begun, restarts);
+            let expression = match restart {
+                Some(_) => self.expressions.restart(request),
+                None => self.expressions.claim(request),
+            };
+            let values = claim_values(&self.schema, request, now, begun, restart);
             let item =
                 match self.update("claim", &request.key, expression, values, Some(ReturnValue::UpdatedNew)).await? {
                     Write::Applied(updated) => {
@@ -52,9 +55,9 @@ impl DynamoDbStore {
                     Write::Refused(None) => self.read_item(&request.key, request.result_data, "claim").await?,
                 };
             let Some(item) = item else { continue };
-            // An expired item counts as absent, whatever it contains. Its attempts may be impossible to increment.
-            restarts = self.schema.is_expired(&item, now);
-            if restarts {
+            // An expired item counts as absent, whatever it contains.
+            restart = self.schema.is_expired(&item, now).then(|| self.next_attempt(&item));
+            if restart.is_some() {
                 continue;
             }
             let record = self.schema.record(&item, request.result_data, "claim")?;
@@ -67,6 +70,11 @@ impl DynamoDbStore {
         Ok(Claimed::Refused(Refusal::InProgress { lease_until: None, attempt: 0 }))
     }
 
+    /// Returns the attempt of a claim that replaces the item. Attempts that cannot be incremented restart.
+    pub(super) fn next_attempt(&self, item: &Item) -> u64 {
+        item.get(&self.schema.names.attempt).and_then(attempts).unwrap_or(0).saturating_add(1)
+    }
+
     /// Returns the attempt and the prior status of a claim that was applied.
     fn granted(&self, updated: &Item) -> (u64, Option<Status>) {
         let names = &self.schema.names;
@@ -75,13 +83,13 @@ impl DynamoDbStore {
     }
 }
 
-/// Leases count from `begun`. With `restarts` only an expired item is replaced.
+/// Leases count from `begun`. With `restart`, the attempt to write, only an expired item is replaced.
 pub(super) fn claim_values(
     schema: &Schema,
     request: &ClaimRequest,
     now: Timestamp,
     begun: Timestamp,
-    restarts: bool,
+    restart: Option<u64>,
 ) -> Values {
     let lease_until = begun.after(request.lease);
     let expiration = rules::in_progress_expiration(now, lease_until, request.skew_margin, request.retention);
@@ -92,11 +100,13 @@ pub(super) fn claim_values(
         (":lease", number(lease_until.as_millis())),
         (":expiration", number(expiration)),
         (":now", number(now.seconds_rounded_down())),
-        (":one", number(1)),
         (":v", written_version()),
     ]);
-    if !restarts {
+    if let Some(attempt) = restart {
+        values.insert(":attempt".to_owned(), number(attempt));
+    } else {
         values.insert(":zero".to_owned(), number(0));
+        values.insert(":one".to_owned(), number(1));
         values.insert(":lapsed".to_owned(), number(now.before(request.skew_margin).as_millis()));
         values.insert(":newest".to_owned(), newest_known_version());
     }
@@ -105,7 +115,7 @@ pub(super) fn claim_values(
     }
     if let Some(fingerprint) = &request.fingerprint {
         values.insert(":validation".to_owned(), schema.validation(fingerprint));
-        if !restarts {
+        if restart.is_none() {
             values.extend(schema.compared(fingerprint));
         }
     }

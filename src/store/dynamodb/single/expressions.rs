@@ -139,7 +139,7 @@ impl Expressions {
         }
     }
 
-    /// Returns a claim that replaces only an expired item, whatever it contains, and restarts the attempts.
+    /// Returns a claim that replaces only an expired item, whatever it contains, and has no prior status.
     pub(super) fn restart(&self, request: &ClaimRequest) -> &Expression {
         &self.claims(request).restart
     }
@@ -183,7 +183,7 @@ impl Claims {
         let AttributeNames { status, expiration, in_progress_expiration: lease, .. } = n;
         let AttributeNames { operation, label, sequence, claimed_at, settled_at, .. } = n;
         let AttributeNames { validation, owner, attempt, prior_status: prior, version, .. } = n;
-        let update = |attempts: &str| {
+        let update = |attempts: &str, prior_status: &str| {
             let (mut set, mut remove) = if with_fingerprint {
                 (format!(", {validation} = :validation"), String::new())
             } else {
@@ -203,7 +203,7 @@ impl Claims {
             }
             format!(
                 "SET {status} = :inprogress, {owner} = :owner, {lease} = :lease, {expiration} = :expiration, \
-                 {attempt} = {attempts}, {prior} = if_not_exists({status}, :none), {version} = :v{set} \
+                 {attempt} = {attempts}, {prior} = {prior_status}, {version} = :v{set} \
                  REMOVE {}, {}, {}{remove}",
                 n.data, n.result_dropped, n.superseded
             )
@@ -211,19 +211,23 @@ impl Claims {
         let (is_absent, is_expired, is_lapsed) =
             (is_absent(n), is_expired(n), is_lapsed(n, with_fingerprint, schema.has_details()));
         let is_released = is_released(n, schema.has_details());
+        // A claim that has expired is not taken over, because its payload was not compared. It takes `restart`.
+        let is_over = format!("({is_expired} AND {status} <> :inprogress)");
+        let is_lapsed = format!("({is_lapsed} AND NOT {is_expired})");
+        let replaced = format!("if_not_exists({status}, :none)");
         // A value that is not a number, or is negative, cannot be incremented.
         let counts = format!("(attribute_not_exists({attempt}) OR {attempt} >= :zero)");
         let one_more = format!("if_not_exists({attempt}, :zero) + :one");
         Self {
             create: expression(
-                update(&one_more),
-                format!("{is_absent} OR (({is_expired} OR ({is_lapsed} AND {is_released})) AND {counts})"),
+                update(&one_more, &replaced),
+                format!("{is_absent} OR (({is_over} OR ({is_lapsed} AND {is_released})) AND {counts})"),
             ),
             take_over: expression(
-                update(&one_more),
-                format!("{is_absent} OR (({is_expired} OR {is_lapsed}) AND {counts})"),
+                update(&one_more, &replaced),
+                format!("{is_absent} OR (({is_over} OR {is_lapsed}) AND {counts})"),
             ),
-            restart: expression(update(":one"), format!("{is_absent} OR {is_expired}")),
+            restart: expression(update(":attempt", ":none"), format!("{is_absent} OR {is_expired}")),
         }
     }
 }

@@ -121,10 +121,10 @@ impl DynamoDbStore {
         let record = item.map(|item| self.schema.record(item, request.result_data, "claim")).transpose()?;
         loop {
             let known = match &*mark {
-                Seen::Item(item) => self.known_mark(item.as_ref(), &request.key, now, "claim")?,
-                Seen::Nothing => None,
+                Seen::Item(item) => self.known_mark(item.as_ref(), &request.key, now, "claim"),
+                Seen::Nothing => Ok(None),
             };
-            let judgement = ordering::judge(record.as_ref(), known.as_ref(), request, order, now)?;
+            let judgement = ordering::judge_found(record.as_ref(), &known, request, order, now)?;
             // Superseded takes precedence over abandoned, and only the mark shows it.
             let is_open = matches!(judgement, Judgement::Refused(Refusal::Abandoned { .. }));
             if !(is_open && matches!(mark, Seen::Nothing)) {
@@ -146,11 +146,15 @@ impl DynamoDbStore {
         let lease_until = begun.after(request.lease);
         let names = &self.schema.names;
         let seen = |name: &String| item.and_then(|item| item.get(name));
+        let replaced = seen(&names.status).and_then(|value| Status::from_word(value.as_s().ok()?));
         // Attempts that cannot be incremented are another library's, and restart if that is allowed, that is, on an
-        // expired item.
-        let restarts = seen(&names.attempt).is_some_and(|attempt| attempts(attempt).is_none());
+        // expired item. A claim that has expired is not taken over.
+        let counts = seen(&names.attempt).is_none_or(|attempt| attempts(attempt).is_some());
+        let has_expired = item.is_some_and(|item| self.schema.is_expired(item, now));
+        let restarts = !counts || has_expired && replaced == Some(Status::InProgress);
+        let attempt = item.map_or(1, |item| self.next_attempt(item));
         let expression = if restarts { self.expressions.restart(request) } else { self.expressions.claim(request) };
-        let mut values = claim_values(&self.schema, request, now, begun, restarts);
+        let mut values = claim_values(&self.schema, request, now, begun, restarts.then_some(attempt));
         let (mut condition, mut aliases) = (format!("({})", expression.condition), expression.names.clone());
         let mut pin = |placeholder: &str, name: &String| {
             let (alias, seen) = (format!("#seen_{placeholder}"), format!(":seen_{placeholder}"));
@@ -168,9 +172,7 @@ impl DynamoDbStore {
         if item.is_none() {
             pin("id", &names.id);
         }
-        let seen_attempts = if restarts { 0 } else { seen(&names.attempt).and_then(attempts).unwrap_or(0) };
-        let attempt = seen_attempts.saturating_add(1);
-        let prior_status = seen(&names.status).and_then(|value| Status::from_word(value.as_s().ok()?));
+        let prior_status = replaced.filter(|_| !restarts);
         let (update, name) = self.expressions.with_sequence(&expression.update);
         if let Some((alias, name)) = name {
             aliases.get_or_insert_default().insert(alias, name);
@@ -264,8 +266,8 @@ impl DynamoDbStore {
         Ok(ordering::may_commit(mark.as_ref(), request, order, now))
     }
 
-    /// Judges a claim whose record the commit will judge. If the mark refuses it, the record is read, because a
-    /// completed operation is replayed.
+    /// Judges a claim whose record the commit will judge. If the mark refuses it or cannot be read, the record is read,
+    /// because a completed operation is replayed.
     pub(super) async fn judge_claimless(
         &self,
         mark: &Seen,
@@ -274,15 +276,15 @@ impl DynamoDbStore {
         now: Timestamp,
     ) -> Result<Judgement, Error> {
         let mark = match mark {
-            Seen::Nothing => None,
-            Seen::Item(item) => self.known_mark(item.as_ref(), &request.key, now, "claim")?,
+            Seen::Nothing => Ok(None),
+            Seen::Item(item) => self.known_mark(item.as_ref(), &request.key, now, "claim"),
         };
-        match ordering::judge(None, mark.as_ref(), request, order, now)? {
-            Judgement::Refused(_) => {
+        match ordering::judge_found(None, &mark, request, order, now) {
+            Ok(Judgement::Refused(_)) | Err(_) => {
                 let record = self.read_one(&request.key, request.result_data, "claim").await?;
-                ordering::judge(record.as_ref(), mark.as_ref(), request, order, now)
+                ordering::judge_found(record.as_ref(), &mark, request, order, now)
             }
-            judgement => Ok(judgement),
+            judgement => judgement,
         }
     }
 

@@ -5,7 +5,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use lambda_once::{
     Error, ErrorKind, Store,
     clock::ManualClock,
-    record::{Fingerprint, Record},
+    record::{Fingerprint, Record, Status},
     store::{
         ClaimRequest, Claimed, Grant, Refusal, ResultData, Settled, Settlement,
         rules::{Judgement, judge},
@@ -178,7 +178,12 @@ impl Stores {
         match answer {
             Claimed::Granted(Grant { attempt, prior_status, .. }) => {
                 assert!(free, "{case}: granted");
-                let expected = in_the_way.map_or((1, None), |record| (record.attempt + 1, Some(record.status)));
+                // A claim that has expired is not taken over.
+                let counts = |record: &Record| {
+                    record.status != Status::InProgress || record.expiration > Some(now.seconds_rounded_down())
+                };
+                let expected = in_the_way
+                    .map_or((1, None), |record| (record.attempt + 1, counts(record).then_some(record.status)));
                 assert_eq!((*attempt, *prior_status), expected, "{case}");
                 let after = after.unwrap();
                 assert_eq!(
