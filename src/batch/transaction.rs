@@ -27,7 +27,7 @@ pub struct InTransaction<S, F> {
 /// [`RecordContext`], and a transaction of `store`, which must be a clone of the engine's store.
 ///
 /// Each record has a separate transaction, which is committed together with its outcome as soon as the handler has
-/// succeeded. See [`Operation::in_transaction`](crate::Operation::in_transaction). A record whose outcome could not be
+/// succeeded. See [`Operation::in_transaction`](crate::Operation::in_transaction). A record whose success could not be
 /// recorded is reported, not acknowledged. Its writes were not committed, or their result is unknown until the next
 /// delivery.
 ///

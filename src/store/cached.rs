@@ -130,15 +130,15 @@ impl<S> CachedStore<S> {
         self.entries.lock().unwrap_or_else(|poisoned| {
             // A panic may have left the entries half changed, so they are discarded.
             let mut entries = poisoned.into_inner();
-            *entries = Entries::new();
+            *entries = Entries { amendments: entries.amendments, ..Entries::new() };
             self.entries.clear_poison();
             entries
         })
     }
 
     /// Returns one result per request, or `None` for a request that needs the store. Returns an empty list if all of
-    /// them do.
-    fn look_up(&self, requests: &[ClaimRequest], now: Timestamp) -> Vec<Option<Claimed>> {
+    /// them do. The second value is the state of [`Entries::amendments`].
+    fn look_up(&self, requests: &[ClaimRequest], now: Timestamp) -> (Vec<Option<Claimed>>, u64) {
         let mut answers = Vec::new();
         let mut entries = self.lock();
         for (i, request) in requests.iter().enumerate() {
@@ -149,11 +149,18 @@ impl<S> CachedStore<S> {
                 answers[i] = Some(Claimed::Refused(refusal));
             }
         }
-        answers
+        (answers, entries.amendments)
     }
 
-    /// Caches the outcomes in the store's refusals. `asked` is the time of the call.
-    fn keep_refusals(&self, requests: &[ClaimRequest], answers: &[Result<Claimed, Error>], asked: Timestamp) {
+    /// Caches the outcomes in the store's refusals. `asked` is the time of the call, and `amendments` the state of
+    /// [`Entries::amendments`] at that time.
+    fn keep_refusals(
+        &self,
+        requests: &[ClaimRequest],
+        answers: &[Result<Claimed, Error>],
+        asked: Timestamp,
+        amendments: u64,
+    ) {
         if answers.len() != requests.len() {
             return;
         }
@@ -162,7 +169,10 @@ impl<S> CachedStore<S> {
             let Ok(Claimed::Refused(Refusal::Completed(record) | Refusal::Failed(record))) = answer else { continue };
             if rules::check_version(record, "claim").is_ok() {
                 let entries = entries.get_or_insert_with(|| self.lock());
-                entries.keep(request, record, asked, self.max_bytes);
+                // The store may have returned the record as it was before an amendment.
+                if entries.amendments == amendments {
+                    entries.keep(request, record, asked, self.max_bytes);
+                }
             }
         }
     }
@@ -190,10 +200,10 @@ impl<S: Store> Store for CachedStore<S> {
         Box::pin(async move {
             // Read before the call on purpose, because the store's results were true after this instant.
             let asked = self.clock.now();
-            let known = self.look_up(requests, asked);
+            let (known, amendments) = self.look_up(requests, asked);
             if known.is_empty() {
                 let answers = self.inner.claim(requests).await;
-                self.keep_refusals(requests, &answers, asked);
+                self.keep_refusals(requests, &answers, asked, amendments);
                 return answers;
             }
             let open = requests.iter().zip(&known).filter(|(_, known)| known.is_none());
@@ -204,7 +214,7 @@ impl<S: Store> Store for CachedStore<S> {
                 if given.len() != open.len() {
                     given = open.iter().map(|_| Err(miscounted())).collect();
                 }
-                self.keep_refusals(&open, &given, asked);
+                self.keep_refusals(&open, &given, asked, amendments);
             }
             let mut given = given.into_iter();
             let answer = |known: Option<Claimed>| match known {
@@ -257,6 +267,7 @@ impl<S: Amend> Amend for CachedStore<S> {
     fn amend<'a>(&'a self, requests: &'a [AmendRequest]) -> BoxFuture<'a, Answers<Amended>> {
         let forget = move || {
             let mut entries = self.lock();
+            entries.amendments += 1;
             requests.iter().for_each(|request| entries.remove(&request.key));
         };
         Box::pin(async move {
@@ -305,11 +316,14 @@ struct Entries {
     list: LruCache<KeyHash, Entry>,
     /// Size of all entries, in bytes.
     bytes: usize,
+    /// Counts the beginnings and the ends of calls that amend records. The results of a claim are kept only if there
+    /// was none since the claim began.
+    amendments: u64,
 }
 
 impl Entries {
     fn new() -> Self {
-        Self { list: LruCache::unbounded(), bytes: 0 }
+        Self { list: LruCache::unbounded(), bytes: 0, amendments: 0 }
     }
 
     /// Returns the store's refusal of the claim, if it is cached.

@@ -128,9 +128,8 @@ impl Settlement {
 pub enum Settled {
     /// The claim has ended as requested.
     Done {
-        /// The existing record, if this call changed nothing because the claim had already ended as requested. For a
-        /// release it may come without the data of its result. `None` if this call ended the claim, or if nothing was
-        /// left to release.
+        /// The existing record, if this call changed nothing because the claim had already ended as requested. It may
+        /// come without the data of its result. `None` if this call ended the claim, or if nothing was left to release.
         found: Option<Box<Record>>,
     },
     /// The claim was renewed.

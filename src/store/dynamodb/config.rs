@@ -137,9 +137,9 @@ impl Config {
     /// completion removes it, so each operation takes one more write unit for its claim and one for its completion. It
     /// is off by default. [`create_table`](DynamoDbStore::create_table) creates the index.
     ///
-    /// A list then reads only these records, and for one operation starts with the oldest claim. It contains records
-    /// that were claimed after the setting was enabled. An entry reaches the index within moments. Each entry is
-    /// checked against its record, so a list contains no completed operation.
+    /// A list then reads only these records. For one operation it reads one partition of the index after another, each
+    /// from its oldest claim. It contains records that were claimed after the setting was enabled. An entry reaches the
+    /// index within moments. Each entry is checked against its record, so a list contains no completed operation.
     pub fn listing_index(mut self, enabled: bool) -> Self {
         self.schema.has_listing_index = enabled;
         self

@@ -151,19 +151,20 @@ impl PostgresStore {
                 return Err(failure);
             }
         };
-        if state.may_settle(request) && ordering::may_settle(state.mark.as_ref(), request, state.now) {
-            if let Err(error) = state.check_mark(SETTLE) {
+        match state.may_settle(request, SETTLE, |mark| ordering::may_settle(mark, request, state.now)) {
+            Ok(true) => {
+                let write = self.write_settle(&connection, request, order, &state);
+                let applied = commit(&connection, SETTLE, write).await;
+                connection.give_back();
+                if let Some(lease_until) = applied? {
+                    return Ok(settle::applied(request, lease_until));
+                }
+            }
+            Ok(false) => roll_back(connection).await,
+            Err(error) => {
                 roll_back(connection).await;
                 return Err(error.into());
             }
-            let write = self.write_settle(&connection, request, order, &state);
-            let applied = commit(&connection, SETTLE, write).await;
-            connection.give_back();
-            if let Some(lease_until) = applied? {
-                return Ok(settle::applied(request, lease_until));
-            }
-        } else {
-            roll_back(connection).await;
         }
         Ok(rules::explain_settle(request, state.into_record())?)
     }
@@ -174,7 +175,7 @@ impl PostgresStore {
         let connection = self.connections.get().await?;
         let begun = begin(&connection, AMEND, self.hold(&connection, &request.key, ResultData::Include, AMEND)).await;
         let judged = begun.and_then(|state| {
-            let (now, mark) = (state.now, state.mark.clone());
+            let (now, mark) = (state.now, state.mark()?.cloned());
             let record = state.into_live_record()?;
             let (change, mark, answer) = ordering::amend(record.as_ref(), mark.as_ref(), request, now)?;
             Ok((answer, (change != Change::Keep).then_some((mark, now))))
@@ -233,10 +234,9 @@ impl PostgresStore {
         if !is_within? {
             return Ok(false);
         }
-        if !(state.may_settle(request) && ordering::may_commit(state.mark.as_ref(), request, order, state.now)) {
+        if !state.may_settle(request, SETTLE, |mark| ordering::may_commit(mark, request, order, state.now))? {
             return Ok(false);
         }
-        state.check_mark(SETTLE)?;
         Ok(self.write_settle(connection, request, order, &state).await?.is_some())
     }
 
@@ -250,7 +250,8 @@ impl PostgresStore {
         state: &State,
     ) -> Result<Option<Grant>, Failure> {
         let lease_until = state.now.after(request.lease);
-        let mark = ordering::claimed(state.mark.as_ref(), request, order, lease_until, state.now);
+        let before = state.mark()?;
+        let mark = ordering::claimed(before, request, order, lease_until, state.now);
         let (granted, marked) = join(
             self.claim_one_at(connection, request, state.now),
             self.write_mark(connection, &mark, &request.key, Some(&request.owner), CLAIM),
@@ -258,7 +259,7 @@ impl PostgresStore {
         .await;
         let granted = granted?;
         marked?;
-        let has_merged_doubt = ordering::begins_to_merge(state.mark.as_ref(), state.now);
+        let has_merged_doubt = ordering::begins_to_merge(before, state.now);
         Ok(granted.map(|grant| Grant { has_merged_doubt, ..grant }))
     }
 
@@ -272,7 +273,7 @@ impl PostgresStore {
         state: &State,
     ) -> Result<Option<Option<Timestamp>>, Failure> {
         let settle = self.settle_at(connection, request, state.now);
-        let Some(mark) = ordering::settled(state.mark.as_ref(), request, order, state.now) else { return settle.await };
+        let Some(mark) = ordering::settled(state.mark()?, request, order, state.now) else { return settle.await };
         let mark = self.write_mark(connection, &mark, &request.key, Some(&request.owner), SETTLE);
         let (marked, settled) = join(mark, settle).await;
         marked?;

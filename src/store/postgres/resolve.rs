@@ -34,7 +34,7 @@ impl PostgresStore {
         let reads = entities.iter().map(|entity| self.read_mark(&connection, entity, READ));
         let found = join_all(reads).await;
         connection.give_back();
-        found.into_iter().map(|found| found.map(|(mark, _)| mark).map_err(|failure| failure.error)).collect()
+        found.into_iter().map(|found| found.map_err(|failure| failure.error).and_then(|(mark, _)| mark)).collect()
     }
 
     pub(super) async fn resolve_mark(&self, request: &ResolveRequest) -> Result<Amended<Mark>, Error> {
@@ -73,7 +73,8 @@ impl PostgresStore {
         .await;
         // The statement after a failed one reports only that failure.
         held?;
-        mark
+        let (mark, now) = mark?;
+        Ok((mark?, now))
     }
 
     /// Returns the number of marks that were written.

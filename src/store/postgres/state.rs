@@ -22,9 +22,12 @@ use crate::{
     },
 };
 
+/// A mark, which may be unreadable, and the time at which it was read.
+type ReadMark = (Result<Option<Mark>, Error>, Timestamp);
+
 pub(super) struct State {
     record: Option<Found>,
-    pub(super) mark: Option<Mark>,
+    mark: Result<Option<Mark>, Error>,
     pub(super) now: Timestamp,
 }
 
@@ -37,25 +40,43 @@ impl State {
             Some(Found { record, .. }) => Some(record.as_ref().map_err(Error::without_source)?),
             None => None,
         };
-        Ok(match ordering::judge(record, self.mark.as_ref(), request, order, self.now)? {
+        Ok(match ordering::judge_found(record, &self.mark, request, order, self.now)? {
             Judgement::Free => None,
             Judgement::Mine(grant) => Some(Claimed::Granted(grant)),
             Judgement::Refused(refusal) => Some(Claimed::Refused(refusal)),
         })
     }
 
-    /// Returns whether the record allows the settle.
-    pub(super) fn may_settle(&self, request: &SettleRequest) -> bool {
+    /// Returns whether the record allows the settle, and `allows` is true of the mark.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Format`](crate::ErrorKind::Format) for a mark that cannot be read or has an unknown version, if the
+    /// record allows the settle.
+    pub(super) fn may_settle(
+        &self,
+        request: &SettleRequest,
+        operation: &'static str,
+        allows: impl FnOnce(Option<&Mark>) -> bool,
+    ) -> Result<bool, Error> {
         let record = self.record.as_ref().and_then(|found| found.record.as_ref().ok());
-        record.is_some_and(|record| rules::may_settle(request, record, self.now))
+        let by_record = record.is_some_and(|record| rules::may_settle(request, record, self.now));
+        if !by_record {
+            return Ok(false);
+        }
+        let mark = self.mark()?;
+        if !allows(mark) {
+            return Ok(false);
+        }
+        let live = mark.filter(|mark| !ordering::is_expired(mark, self.now));
+        live.map_or(Ok(()), |mark| ordering::check_version(mark, operation)).map(|()| true)
     }
 
     /// # Errors
     ///
-    /// [`ErrorKind::Format`](crate::ErrorKind::Format) for a mark of an unknown version.
-    pub(super) fn check_mark(&self, operation: &'static str) -> Result<(), Error> {
-        let live = self.mark.as_ref().filter(|mark| !ordering::is_expired(mark, self.now));
-        live.map_or(Ok(()), |mark| ordering::check_version(mark, operation))
+    /// [`ErrorKind::Format`](crate::ErrorKind::Format) for a mark that cannot be read.
+    pub(super) fn mark(&self) -> Result<Option<&Mark>, Error> {
+        self.mark.as_ref().map(Option::as_ref).map_err(Error::without_source)
     }
 
     /// Returns the record, unless it has expired and counts as absent, whatever it contains.
@@ -117,7 +138,7 @@ impl PostgresStore {
         connection: &Connection,
         entity: &Entity,
         operation: &'static str,
-    ) -> Result<(Option<Mark>, Timestamp), Failure> {
+    ) -> Result<ReadMark, Failure> {
         let entity = entity.as_bytes().as_slice();
         let parameters: [Parameter<'_>; 2] = [(&self.scope.as_ref(), Type::TEXT), (&entity, Type::BYTEA)];
         let rows = connection.query(operation, &self.statements.read_mark, &parameters).await?;
@@ -126,13 +147,13 @@ impl PostgresStore {
             None => return Err(error::no_row(operation).into()),
         };
         let now = self.clock.as_ref().map_or(found.now, |clock| clock.now());
-        Ok((found.into_mark(now)?, now))
+        Ok((found.into_mark(now), now))
     }
 }
 
 fn state(
     record: Result<Vec<Row>, Failure>,
-    mark: Result<(Option<Mark>, Timestamp), Failure>,
+    mark: Result<ReadMark, Failure>,
     data: ResultData,
     operation: &'static str,
 ) -> Result<State, Failure> {

@@ -307,7 +307,13 @@ impl PostgresStore {
             && !request.settlement.took_effect()
         {
             // Without the writes.
-            begun = self.begin_again(begun, claim).await?;
+            let (again, claimed) = self.begin_again(begun, claim).await?;
+            if matches!(claimed, Claimed::Refused(_)) {
+                // Another claim got in between, and decides. If this one has waited for its lock, the transaction is
+                // aborted, and cannot record anything.
+                return self.lost(again, Some(request)).await;
+            }
+            begun = again;
         }
         let settled = match request {
             Some(request) => begun.store.settle_within(&begun.connection, request, &begun.id).await,
@@ -346,13 +352,12 @@ impl PostgresStore {
         }
     }
 
-    /// Starts over with the claim alone.
-    async fn begin_again(&self, begun: Begun, claim: &ClaimRequest) -> Result<Begun, Error> {
+    /// Starts over with the claim alone, and returns its result.
+    async fn begin_again(&self, begun: Begun, claim: &ClaimRequest) -> Result<(Begun, Claimed), Error> {
         let connection = self.ended(begun).await?;
         let begun = self.begin_on(connection).await.map_err(|failure| undone(failure.error))?;
-        // If another claim got in between, the settle changes no row, and that claim decides.
-        PostgresStore::claim_within(self, &begun.connection, claim).await.map_err(undone)?;
-        Ok(begun)
+        let claimed = PostgresStore::claim_within(self, &begun.connection, claim).await.map_err(undone)?;
+        Ok((begun, claimed))
     }
 
     /// Returns the result of a commit that was blocked, with the blocking record.

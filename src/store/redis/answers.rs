@@ -46,8 +46,8 @@ fn refusal(request: &ClaimRequest, refused: Vec<Value>) -> Result<Judgement, Err
     let Some(order) = request.order() else {
         return rules::judge(&record.ok_or_else(unexpected)?, request, now);
     };
-    let mark = mark::mark(refused.next().ok_or_else(unexpected)?, Entity::of(&request.key), CLAIM)?;
-    ordering::judge(record.as_ref(), mark.as_ref(), request, order, now)
+    let mark = mark::mark(refused.next().ok_or_else(unexpected)?, Entity::of(&request.key), CLAIM);
+    ordering::judge_found(record.as_ref(), &mark, request, order, now)
 }
 
 /// Reads the reply of `settle.lua`: a number if the settle is applied, or else the record.

@@ -180,7 +180,7 @@ impl Config {
     fn link(self, mut infos: Vec<ConnectionInfo>) -> Result<Link, Error> {
         #[cfg(feature = "redis-cluster")]
         if self.is_cluster {
-            let open_timeout = CLUSTER_OPEN * self.connect_timeout;
+            let open_timeout = self.connect_timeout.saturating_mul(CLUSTER_OPEN);
             let addresses: Vec<String> = infos.iter().map(|info| info.addr().to_string()).collect();
             let client = self.cluster_client(infos)?;
             return Ok(Link::Cluster(super::cluster::Cluster::new(client, addresses.join(", "), open_timeout)));
@@ -267,5 +267,12 @@ mod tests {
             ],
         );
         assert_states("docs/redis.md", [format!(" ~{KEY_PREFIX}* ")]);
+    }
+
+    #[cfg(feature = "redis-cluster")]
+    #[test]
+    fn a_cluster_accepts_the_longest_connect_timeout() {
+        let config = Config::cluster(["redis://127.0.0.1:6379"]).connect_timeout(Duration::MAX);
+        assert!(config.build().is_ok());
     }
 }

@@ -92,6 +92,49 @@ async fn a_commit_that_is_not_permitted_is_sent_once() {
     assert_eq!(world.requests(), ["TransactWriteItems"]);
 }
 
+/// Together with the writes of the handler, the result may be too large.
+#[tokio::test]
+async fn a_rejected_commit_is_sent_once_more_without_its_result() {
+    let world = World::new().await;
+    let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
+    for claim in [claim(), ordered(&entity(), 5)] {
+        granted(&store, &claim).await;
+        let writes = store.open();
+        put(&world, &writes);
+        world.proxy.reset();
+        world.proxy.on_command("TransactWriteItems").validation();
+        let settled = store.commit(&writes, Some(&settle_of(&claim, complete("1")))).await.unwrap();
+        assert_eq!(settled, Settled::Done { found: None });
+        assert_eq!(world.requests(), ["TransactWriteItems", "TransactWriteItems"]);
+        let owner = claim.owner.to_hex();
+        let token = |place: usize| world.proxy.requests()[place].body()["ClientRequestToken"].clone();
+        assert_eq!([token(0), token(1)], [owner.clone(), format!("{owner}d")]);
+        let item = world.read(&claim.key).await;
+        assert_eq!((&item["status"], item.get("data")), (&text("COMPLETED"), None));
+        assert_eq!(item["result_dropped"], AttributeValue::Bool(true));
+        assert!(world.get("row 1".to_owned()).await.is_some());
+    }
+}
+
+/// Not the result, but a write of the handler may be invalid.
+#[tokio::test]
+async fn a_commit_that_is_rejected_without_its_result_is_a_permanent_error() {
+    let world = World::new().await;
+    let (store, claim) = (world.store(Calls::Single, &ManualClock::at(FUTURE)).await, claim());
+    granted(&store, &claim).await;
+    let without_result = Settlement::complete(StoredResult::default(), RETENTION);
+    for (settlement, requests) in [(complete("1"), 2), (without_result, 1)] {
+        let writes = store.open();
+        put(&world, &writes);
+        world.proxy.on_command("TransactWriteItems").times(requests).validation();
+        world.proxy.reset();
+        let error = store.commit(&writes, Some(&settle_of(&claim, settlement))).await.unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Request, ErrorStatus::Permanent), "{error}");
+        assert_eq!(world.requests().len(), requests);
+        assert_eq!(world.read(&claim.key).await["status"], text("INPROGRESS"));
+    }
+}
+
 #[tokio::test]
 async fn a_commit_that_lost_its_lease_takes_no_read() {
     let world = World::new().await;

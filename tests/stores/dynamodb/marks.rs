@@ -23,8 +23,8 @@ use super::{Item, World, item, number, owner, seconds, text};
 use crate::support::{
     FUTURE,
     requests::{
-        HAND_BACK, LEASE, RELEASE, RENEW, RETENTION, claim_one, complete, entity, granted, is_granted, json, ordered,
-        read_one, settle_of, settle_one,
+        HAND_BACK, LEASE, RELEASE, RENEW, RETENTION, claim_one, complete, entity, granted, is_granted, is_replay, json,
+        ordered, read_one, rival, settle_of, settle_one,
     },
 };
 
@@ -423,6 +423,26 @@ async fn an_expired_mark_that_cannot_be_read_counts_as_absent() {
     let amended = store.amend(&[AmendRequest::new(claim.key, &record, amendment)]).await.remove(0);
     assert_eq!(amended.unwrap(), Amended::Changed);
     assert_eq!(world.mark_of(&claim).await["newest"], digits(SEQUENCE));
+}
+
+#[tokio::test]
+async fn a_completed_operation_is_replayed_even_if_its_mark_is_unreadable() {
+    let world = World::new().await;
+    let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
+    let entity = entity();
+    let (done, next) = (ordered(&entity, SEQUENCE), ordered(&entity, SEQUENCE + 1));
+    granted(&store, &done).await;
+    settle_one(&store, &done, complete("1")).await.unwrap();
+    for change in [("owner", owner(1)), ("v", number(3))] {
+        world.change_mark(&done, [change]).await;
+        let again = rival(&done);
+        for answer in [claim_one(&store, &again).await, store.claim_within(&store.open(), &again).await] {
+            assert!(is_replay(&answer, "1"), "{answer:?}");
+        }
+        for answer in [claim_one(&store, &next).await, store.claim_within(&store.open(), &next).await] {
+            assert_eq!(answer.unwrap_err().kind(), ErrorKind::Format);
+        }
+    }
 }
 
 // Tests G4.

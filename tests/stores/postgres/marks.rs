@@ -207,6 +207,32 @@ async fn an_unknown_format_is_an_error_that_another_deployment_may_cure() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completed_operation_is_replayed_even_if_its_mark_is_unreadable() {
+    let marks = Marks::new().await;
+    let entity = entity();
+    let done = marks.complete(&entity, 5).await;
+    marks.change("doubt_sequences = '{1}'", &entity).await;
+    let again = claim_one(&marks.store, &rival(&done)).await;
+    assert!(is_replay(&again, "1"), "{again:?}");
+    // Its record shows that the settle was applied.
+    let settled = settle_one(&marks.store, &done, complete("1")).await;
+    assert!(matches!(settled, Ok(Settled::Done { found: Some(_) })), "{settled:?}");
+}
+
+/// A newer deployment may have written it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_cannot_settle_while_the_mark_is_unreadable() {
+    let marks = Marks::new().await;
+    let entity = entity();
+    let holder = ordered(&entity, 5);
+    granted(&marks.store, &holder).await;
+    marks.change("doubt_sequences = '{1}'", &entity).await;
+    assert_eq!(of(&settle_one(&marks.store, &holder, complete("1")).await.unwrap_err()), FORMAT);
+    marks.change("doubt_sequences = '{}'", &entity).await;
+    assert_eq!(settle_one(&marks.store, &holder, complete("1")).await.unwrap(), Settled::Done { found: None });
+}
+
 // Tests G4.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_mark_that_cannot_be_read_counts_as_absent() {

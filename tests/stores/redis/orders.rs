@@ -19,7 +19,7 @@ use crate::support::{
     FUTURE,
     requests::{
         HAND_BACK, LAPSE, LEASE, MARGIN, RELEASE, RENEW, RETENTION, claim, claim_one, complete, granted, is_granted,
-        read_one, rival, settle_one,
+        is_replay, read_one, rival, settle_one,
     },
     server,
     servers::Server,
@@ -339,6 +339,17 @@ async fn a_mark_that_is_not_known_stops_claims_and_no_settle() {
         assert_eq!(world.stored(&refused).await, (None, before), "{field}");
         world.completed(&holder, "1").await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completed_operation_is_replayed_even_if_its_mark_is_unreadable() {
+    let mut world = World::new().await;
+    let done = ordered(&claim(), 5);
+    granted(&world.store, &done).await;
+    world.completed(&done, "1").await;
+    command::<u32>(&mut world.direct, &["HSET", &names(&done).1, "doubt", "everything,"]).await;
+    let again = claim_one(&world.store, &rival(&done)).await;
+    assert!(is_replay(&again, "1"), "{again:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,9 +4,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lambda_once::{
-    DynamoDbStore, Failure, Outcome, PostgresStore, Verdict, clock::Clock, record::Status, store::postgres::Transaction,
+    DynamoDbStore, Failure, Outcome, PostgresStore, Verdict,
+    clock::Clock,
+    record::{Status, StoredResult},
+    store::postgres::Transaction,
 };
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::{DEBIT, Database, KEY, Mode, World, build, engine, on_each_database};
 use crate::{
@@ -257,6 +261,38 @@ async fn on_postgresql_a_lost_commit_replays_the_outcome_of_another_run() {
     assert_eq!(world.rows().await, [id]);
 }
 
+/// Another run claims the operation before the failure is recorded, and is still open. The failure has no effect then.
+#[tokio::test]
+async fn on_postgresql_a_permanent_failure_leaves_the_decision_to_a_rival() {
+    let world = World::<PostgresStore>::new().await;
+    let url = world.proxy.in_place_of(&crate::support::postgres::url());
+    let config = crate::support::postgres::config(url.parse().unwrap()).lock_timeout(Duration::from_millis(200));
+    let store = config.build().unwrap().with_clock(world.clock.clone());
+    let once = build(engine(&store, &world.clock));
+    let mut claim = world.proxy.on(|request| request.command.contains("INSERT INTO \"once_records\"")).nth(2).hold();
+    let has_failed = Notify::new();
+    let failure = async {
+        let end = || Err(Failure::permanent("no such account"));
+        let outcome = world.debit_by(&once, &store, Mode::WithoutClaim, end).await;
+        has_failed.notify_one();
+        outcome
+    };
+    let rival = async {
+        claim.arrived().await;
+        let work = async |transaction: Transaction| {
+            let id = world.ledger.enter(&transaction, KEY).await?;
+            claim.release();
+            has_failed.notified().await;
+            Ok::<_, Failure>(id)
+        };
+        Box::pin(once.operation(DEBIT, KEY).in_transaction(&store).without_claim().run(work)).await
+    };
+    let (failure, rival) = tokio::join!(failure, rival);
+    assert_outcome!(failure, Ok(Outcome::InProgress { lease_until: None, .. }));
+    let rows = world.rows().await;
+    assert_outcome!(rival, Ok(Outcome::Executed(id)) if rows == [id.clone()]);
+}
+
 #[tokio::test]
 async fn on_dynamodb_a_commit_that_arrives_after_its_release_is_cancelled() {
     let world = World::<DynamoDbStore>::new().await;
@@ -300,6 +336,21 @@ async fn on_dynamodb_a_conflict_or_throttling_is_met_by_the_same_request() {
             let owner = world.record().await.and_then(|record| record.owner).unwrap();
             assert_eq!(commits[0]["ClientRequestToken"], owner.to_hex(), "no other request has this token");
         }
+    }
+}
+
+/// The transaction may be too large with the result.
+#[tokio::test]
+async fn on_dynamodb_a_rejected_commit_is_executed_without_its_result() {
+    for mode in super::MODES {
+        let world = World::<DynamoDbStore>::new().await;
+        world.proxy.on(DynamoDbStore::commits).validation();
+        let outcome = world.debit(mode).await;
+        let rows = world.rows().await;
+        assert_outcome!(outcome, Ok(Outcome::Executed(id)) if rows == [id.clone()]);
+        let record = world.record().await.unwrap();
+        assert_eq!((record.status, record.result), (Status::Completed, StoredResult::DROPPED), "{mode:?}");
+        assert_outcome!(world.debit(Mode::Claimed).await, Ok(Outcome::ReplayedWithoutResult));
     }
 }
 

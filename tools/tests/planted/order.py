@@ -100,7 +100,7 @@ ORDER = [
           "grant.has_merged_doubt = ordering::begins_to_merge(before.as_ref(), now);", "",
           suite("dynamodb", "doubt_is_bounded_and_blocks_nothing_newer")),
     Plant("G2", "PostgreSQL does not report merged doubt", POSTGRES_ORDERED,
-          "ordering::begins_to_merge(state.mark.as_ref(), state.now);", "false;",
+          "ordering::begins_to_merge(before, state.now);", "false;",
           suite("postgres", "doubt_is_bounded_and_blocks_nothing_newer")),
     Plant("G2", "DynamoDB has no condition that the entity is free", DYNAMODB_MARK,
           "AND attribute_not_exists(#owner) AND attribute_not_exists(#doubt) \\", "AND attribute_not_exists(#doubt) \\",

@@ -118,8 +118,8 @@ TRANSACTIONS = [
           "stores transactions::late::"),
     # With order.
     Plant("G3", "PostgreSQL commits although another claim holds the entity", POSTGRES_ORDERED,
-          "if !(state.may_settle(request) && ordering::may_commit(state.mark.as_ref(), request, order, state.now)) {",
-          "if !state.may_settle(request) {",
+          "ordering::may_commit(mark, request, order, state.now))? {",
+          "mark.is_none_or(|_| true))? {",
           "stores transactions::ordered:: transactions::lost_entities:: transactions::interleavings::"),
     Plant("G3", "a commit does not need its entity to be held", ORDERING,
           "is_held(mark, request, now) && mark.is_some_and(", "mark.is_some_and(",

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     record::{NEWEST_KNOWN_VERSION, Status},
-    store::amend::Amendment,
+    store::{amend::Amendment, fault::Fault},
 };
 
 #[tokio::test]
@@ -110,4 +110,26 @@ async fn an_amendment_without_a_response_leaves_nothing_in_the_cache() {
         matches!(&shown, Claimed::Refused(Refusal::Completed(record)) if record.result == StoredResult::DROPPED),
         "{shown:?}"
     );
+}
+
+/// The store applies the claim before the amendment, and returns its result afterwards.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_an_amendment_overtakes_is_not_kept() {
+    let environment = Environment::new();
+    let cached = environment.known(complete("2")).await;
+    for is_rest_of_batch in [false, true] {
+        let claim = environment.run(complete("1")).await;
+        let record = environment.memory.read(&[claim.key], ResultData::Include).await.remove(0).unwrap().unwrap();
+        let redact = [AmendRequest::new(claim.key, &record, Amendment::Redact)];
+        let mut claims = vec![rival(&claim)];
+        if is_rest_of_batch {
+            claims.insert(0, rival(&cached));
+        }
+        environment.inner.next(Call::Claim, Fault::Delay(A_MILLISECOND));
+        let (mut claimed, amended) = tokio::join!(environment.store.claim(&claims), environment.store.amend(&redact));
+        let overtaken = claimed.pop().unwrap().unwrap();
+        assert_eq!(overtaken, Claimed::Refused(Refusal::Completed(Box::new(record))));
+        assert!(matches!(amended[..], [Ok(Amended::Changed)]), "{amended:?}");
+        assert_eq!(environment.replayed(&claim).await.0.result, StoredResult::DROPPED);
+    }
 }

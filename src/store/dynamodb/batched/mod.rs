@@ -199,10 +199,15 @@ fn for_each(error: Error, count: usize) -> Vec<StatementResult> {
 }
 
 fn size(statement: &BatchStatementRequest) -> usize {
-    let values = statement.parameters().iter().map(|value| match value {
+    statement.statement().len() + statement.parameters().iter().map(size_of_value).sum::<usize>()
+}
+
+fn size_of_value(value: &AttributeValue) -> usize {
+    match value {
         AttributeValue::S(text) | AttributeValue::N(text) => text.len(),
         AttributeValue::B(bytes) => bytes.as_ref().len().div_ceil(3) * 4,
+        AttributeValue::L(values) => values.iter().map(size_of_value).sum(),
+        AttributeValue::M(members) => members.iter().map(|(name, value)| name.len() + size_of_value(value)).sum(),
         _ => 8,
-    });
-    statement.statement().len() + values.sum::<usize>()
+    }
 }

@@ -19,7 +19,7 @@ use crate::{
     order::{Entity, Order},
     record::{Owner, Status, StoredResult},
     store::{
-        ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled,
+        ClaimRequest, Claimed, Grant, ResultData, SettleRequest, Settled, Settlement,
         dynamodb::{
             DynamoDbStore,
             item::{Item, NO_STATUS, newest_known_version, number, text, written_version},
@@ -159,13 +159,12 @@ impl Transactional for DynamoDbStore {
         };
         Box::pin(async move {
             let item = self.read_mark(&Entity::of(&request.key), "claim").await?;
-            let now = self.clock.now();
-            let known = self.known_mark(item.as_ref(), &request.key, now, "claim")?;
-            let has_merged_doubt = ordering::begins_to_merge(known.as_ref(), now);
-            let mark = Seen::Item(item);
+            let (now, mark) = (self.clock.now(), Seen::Item(item.clone()));
             if let Judgement::Refused(refusal) = self.judge_claimless(&mark, request, order, now).await? {
                 return Ok(Claimed::Refused(refusal));
             }
+            let known = self.known_mark(item.as_ref(), &request.key, now, "claim")?;
+            let has_merged_doubt = ordering::begins_to_merge(known.as_ref(), now);
             transaction.lock().claim = claim(mark);
             Ok(granted(has_merged_doubt))
         })
@@ -223,7 +222,7 @@ impl DynamoDbStore {
         items.insert(0, self.record_within(request, claim.as_ref())?);
         let (token, is_claimless) = (request.owner.to_hex(), claim.is_some());
         let commit = Commit { store: self, items, request: Some(request), token, of_records: 1, is_claimless };
-        commit.send().await?.settled()
+        self.send_commit(commit, request, claim.as_ref()).await?.settled()
     }
 
     /// Commits like [`commit_outcome`](Self::commit_outcome), with the mark of the entity.
@@ -253,7 +252,7 @@ impl DynamoDbStore {
             let token = if round == 0 { request.owner.to_hex() } else { format!("{}{round}", request.owner) };
             let is_claimless = claim.is_some();
             let commit = Commit { store: self, items, request: Some(request), token, of_records: 2, is_claimless };
-            match commit.send().await? {
+            match self.send_commit(commit, request, claim.as_ref()).await? {
                 Sent::Settled(settled) => return Ok(settled),
                 Sent::MarkRefused(found) => {
                     mark = Seen::Item(match found {
@@ -265,6 +264,33 @@ impl DynamoDbStore {
         }
         let message = "the mark of the operation's entity was changed each time that this was tried";
         Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, COMMIT, message))
+    }
+
+    /// Sends a commit with an outcome. If DynamoDB rejects it as a whole, for example because of its size, it is sent
+    /// once more without the data of the result.
+    async fn send_commit(
+        &self,
+        mut commit: Commit<'_>,
+        request: &SettleRequest,
+        claim: Option<&ClaimRequest>,
+    ) -> Result<Sent, Error> {
+        let error = match commit.send().await {
+            Err(error) if error.kind() == ErrorKind::Request && !error.is_retryable() => error,
+            sent => return sent,
+        };
+        let Settlement::Record { outcome, result: StoredResult { data: Some(_), .. }, retention } = request.settlement
+        else {
+            return Err(error);
+        };
+        let settlement = Settlement::Record { outcome, result: StoredResult::DROPPED, retention };
+        commit.items[0] = self.record_within(&SettleRequest { settlement, ..request.clone() }, claim)?;
+        // A different request needs a different token.
+        commit.token.push('d');
+        let sent = commit.send().await?;
+        if matches!(sent, Sent::Settled(Settled::Done { .. })) {
+            tracing::error!(target: "lambda_once", key = %request.key, %error, "DynamoDB rejects the commit with the result, so the result is dropped; the outcome is recorded");
+        }
+        Ok(sent)
     }
 
     /// Returns a commit's write to the mark, or `None` if the mark does not allow it.

@@ -2,7 +2,7 @@
 
 use lambda_once::{
     Store,
-    record::{Status, StoredData, StoredResult},
+    record::{EncodedData, Status, StoredData, StoredResult},
     store::{ResultData, Settlement},
 };
 
@@ -85,7 +85,11 @@ async fn more_than_25_keys_are_divided() {
 #[tokio::test]
 async fn results_that_exceed_a_mebibyte_together_are_divided() {
     // Bytes are sent in Base64, so that each of these takes 400,000 characters.
-    for result in [StoredData::Json("x".repeat(390_000)), StoredData::Deflated(vec![0; 300_000])] {
+    for result in [
+        StoredData::Json("x".repeat(390_000)),
+        StoredData::Deflated(vec![0; 300_000]),
+        StoredData::Encoded(EncodedData::new("key-2026", vec![0; 300_000]).unwrap()),
+    ] {
         let stores = Stores::new().await;
         let claims = claims(0..4);
         stores.grants(&claims).await;
