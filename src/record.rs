@@ -299,7 +299,8 @@ pub struct Record {
     pub owner: Option<Owner>,
     /// The number of grants of the record since it was created. Not a fencing token.
     pub attempt: u64,
-    /// The status that the last claim replaced, or `None` if there was no record. A claim over INPROGRESS *took over*.
+    /// The status that the last claim replaced, or `None` if there was no record, or a claim that had expired. A claim
+    /// over INPROGRESS *took over*.
     pub prior_status: Option<Status>,
     /// The end of the lease, at which the claim's holder must have stopped. `None` in records of other libraries.
     pub lease_until: Option<Timestamp>,

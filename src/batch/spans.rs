@@ -101,7 +101,7 @@ pub(super) fn of_record<S: Source>(
             message_id = record.id(),
             key = claim.map(|claim| tracing::field::display(claim.key())),
             attempt = claim.map(|claim| claim.attempt().cast_signed()),
-            aws_trace_header = record.attribute("AWSTraceHeader"),
+            aws_trace_header = record.source_attribute("AWSTraceHeader"),
         )
     };
     if traced {

@@ -165,7 +165,8 @@ impl Builder {
         self
     }
 
-    /// Sets the retention of a record that is in progress, or was when its holder died.
+    /// Sets the retention of a record that is in progress, or was when its holder died. The next run after that does not
+    /// learn that it took over.
     pub fn in_progress_retention(mut self, retention: Duration) -> Self {
         self.settings.in_progress_retention = Some(retention);
         self

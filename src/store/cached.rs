@@ -271,11 +271,10 @@ impl<S: Amend> Amend for CachedStore<S> {
             requests.iter().for_each(|request| entries.remove(&request.key));
         };
         Box::pin(async move {
-            // Before the call too, because the records may be amended even if the future is dropped.
             forget();
-            let answers = self.inner.amend(requests).await;
-            forget();
-            answers
+            // Even if the future is dropped, because the records may be amended then, too.
+            let _end = AtEnd(forget);
+            self.inner.amend(requests).await
         })
     }
 
@@ -319,6 +318,15 @@ struct Entries {
     /// Counts the beginnings and the ends of calls that amend records. The results of a claim are kept only if there
     /// was none since the claim began.
     amendments: u64,
+}
+
+/// Calls a function when it is dropped.
+struct AtEnd<F: Fn()>(F);
+
+impl<F: Fn()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 impl Entries {

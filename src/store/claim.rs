@@ -72,7 +72,7 @@ pub struct Grant {
     pub lease_until: Timestamp,
     /// The number of grants of the record, including this one.
     pub attempt: u64,
-    /// The status that the claim replaced, or `None` if there was no record.
+    /// The status that the claim replaced, or `None` if there was no record, or a claim that had expired.
     pub prior_status: Option<Status>,
     /// Whether the mark of an ordered operation's entity was full of operations in doubt, and this claim is the first
     /// for which two of them [merged](super::ordering). Older operations wait until a newer one completes. A claim that is

@@ -32,9 +32,8 @@
 //! * Dropping a returned future at any point must be safe. The call then counts as ambiguous.
 //! * The engine gives a call three seconds, so the client's own timeouts are shorter. A client that blocks works on a
 //!   blocking thread.
-//! * An expired record never blocks a claim, whether or not it has been deleted. While it exists, a claim that replaces
-//!   it reports so. After an INPROGRESS record it [took over](Grant::took_over), because the outcome was lost, and the
-//!   attempts continue. A server without a time to live needs a job that deletes expired records and marks.
+//! * An expired record never blocks a claim, whether or not it has been deleted. A claim that
+//!   replaces one in progress has no prior status, because it took nothing over, and the attempts continue. A server without a time to live needs a job that deletes expired records and marks.
 
 use std::{
     fmt,

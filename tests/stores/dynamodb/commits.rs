@@ -92,17 +92,24 @@ async fn a_commit_that_is_not_permitted_is_sent_once() {
     assert_eq!(world.requests(), ["TransactWriteItems"]);
 }
 
-/// Together with the writes of the handler, the result may be too large.
+/// With the writes of the handler, or with the item's other attributes, the result may be too large. DynamoDB rejects the
+/// request in the first case, and cancels the transaction in the second.
 #[tokio::test]
 async fn a_rejected_commit_is_sent_once_more_without_its_result() {
     let world = World::new().await;
     let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
-    for claim in [claim(), ordered(&entity(), 5)] {
+    let cases = [false, true].map(|is_cancelled| [(claim(), is_cancelled), (ordered(&entity(), 5), is_cancelled)]);
+    for (claim, is_cancelled) in cases.into_iter().flatten() {
         granted(&store, &claim).await;
         let writes = store.open();
         put(&world, &writes);
         world.proxy.reset();
-        world.proxy.on_command("TransactWriteItems").validation();
+        let commits = world.proxy.on_command("TransactWriteItems");
+        if is_cancelled {
+            commits.cancel(&["ValidationError", "None", "None"])
+        } else {
+            commits.validation()
+        }
         let settled = store.commit(&writes, Some(&settle_of(&claim, complete("1")))).await.unwrap();
         assert_eq!(settled, Settled::Done { found: None });
         assert_eq!(world.requests(), ["TransactWriteItems", "TransactWriteItems"]);

@@ -130,7 +130,7 @@ pub struct KafkaIdentifier {
 
 impl KafkaIdentifier {
     fn of(record: &RecordInfo) -> Option<Self> {
-        let [topic, partition, offset] = ["topic", "partition", "offset"].map(|name| record.attribute(name));
+        let [topic, partition, offset] = ["topic", "partition", "offset"].map(|name| record.source_attribute(name));
         Some(Self { partition: format!("{}-{}", topic?, partition?), offset: offset?.parse().ok()? })
     }
 }
@@ -260,8 +260,8 @@ impl Source for Kafka {
     }
 
     fn messaging<'a>(&self, record: &'a RecordInfo) -> Messaging<'a> {
-        let topic = Messaging::of("kafka", record.attribute("topic"));
-        Messaging { partition: record.attribute("partition"), ..topic }
+        let topic = Messaging::of("kafka", record.source_attribute("topic"));
+        Messaging { partition: record.source_attribute("partition"), ..topic }
     }
 
     /// Names the partition and offset of each record that failed (B9).

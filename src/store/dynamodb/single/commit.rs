@@ -141,6 +141,13 @@ impl Commit<'_> {
             return Answer::Again(error.with_source(failure));
         }
         let write = reasons.iter().position(failed).unwrap_or_default();
+        if write == 0 && self.of_records > 0 && reasons[0].code() == Some("ValidationError") {
+            // For example because the item would be too large.
+            let message = "DynamoDB rejected the write of the record";
+            return Answer::Undone(
+                Error::new(ErrorKind::Request, ErrorStatus::Permanent, COMMIT, message).with_source(failure),
+            );
+        }
         let code = reasons.get(write).and_then(CancellationReason::code).unwrap_or_default();
         let message = match write.checked_sub(self.of_records) {
             Some(write) => format!("DynamoDB rejected write {} of the handler: {code}", write + 1),

@@ -131,7 +131,7 @@ impl Expressions {
         }
     }
 
-    /// Returns a claim that replaces any item that the request may replace.
+    /// Returns a claim that replaces any item that the request may replace, except a claim that has expired.
     pub(super) fn claim(&self, request: &ClaimRequest) -> &Expression {
         match request.takeover {
             Takeover::Allowed => &self.claims(request).take_over,

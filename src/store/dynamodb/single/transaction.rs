@@ -266,8 +266,8 @@ impl DynamoDbStore {
         Err(Error::new(ErrorKind::Unavailable, ErrorStatus::Temporary, COMMIT, message))
     }
 
-    /// Sends a commit with an outcome. If DynamoDB rejects it as a whole, for example because of its size, it is sent
-    /// once more without the data of the result.
+    /// Sends a commit with an outcome. If DynamoDB rejects it as a whole, or the record, for example because of its
+    /// size, it is sent once more without the data of the result.
     async fn send_commit(
         &self,
         mut commit: Commit<'_>,
