@@ -99,11 +99,12 @@ fn serve(connection: &TcpStream, row: &Mutex<Vec<Column>>) -> Option<()> {
     body(&mut reader)?;
     let authenticated = message(b'R', &0_i32.to_be_bytes());
     (&*connection).write_all(&[authenticated, message(b'Z', b"I")].concat()).ok()?;
+    let mut answers = Vec::new();
     loop {
         let mut kind = [0];
         reader.read_exact(&mut kind).ok()?;
         body(&mut reader)?;
-        let answer = match kind[0] {
+        answers.extend(match kind[0] {
             b'P' => message(b'1', b""),
             b'B' => message(b'2', b""),
             b'D' => message(b'T', &description(&row.lock().unwrap())),
@@ -112,8 +113,11 @@ fn serve(connection: &TcpStream, row: &Mutex<Vec<Column>>) -> Option<()> {
             // The check of an idle connection, which is an empty statement.
             b'Q' => [message(b'I', b""), message(b'Z', b"I")].concat(),
             _ => return None,
-        };
-        (&*connection).write_all(&answer).ok()?;
+        });
+        // Together, because the system delays small packets.
+        if matches!(kind[0], b'S' | b'Q') {
+            (&*connection).write_all(&std::mem::take(&mut answers)).ok()?;
+        }
     }
 }
 

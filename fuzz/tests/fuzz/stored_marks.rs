@@ -144,9 +144,13 @@ target!(
         if is_changed {
             redis::change(&mut hash, &mut input);
         }
+        let is_absent = hash.is_empty();
         match only(REDIS.answer(hash, async |store| store.marks(&[entity()]).await)) {
-            Ok(mark) => {
-                let mark = mark.expect("no change removes all fields");
+            Ok(None) => {
+                assert!(is_absent);
+                "absent".to_owned()
+            }
+            Ok(Some(mark)) => {
                 if !is_changed {
                     compare(&mark, &drawn, &doubt);
                 }
