@@ -50,13 +50,15 @@ PROMISES = [
             "reports the recorded outcome", ["S3", "S8"]),
     Promise("P9", HOME, "With ordered_by, under the same conditions, no operation takes effect after a newer one of its entity",
             ["G1", "G2", "G3", "G4"]),
-    Promise("P10", UNKNOWN, "Under `Rerun` the effect happens once; after a lost outcome possibly again, which the second run sees within the retention",
+    Promise("P10", UNKNOWN, "Under `Rerun` the effect happens once; after a lost outcome possibly again, which the second run sees "
+            "within the retention",
             ["C7", "C8"], "once; after such a loss possibly again | within the retention, the second run gets Outcome::TookOver"),
     Promise("P11", UNKNOWN, "Under `Refuse` the effect happens at most once within the retention. An operation may be refused that never "
             "ran, until an operator amends its record or the retention ends", ["C7", "O5", "O7"],
             "at most once within the retention | an operation that never ran may be refused until an operator amends its record or the "
             "retention ends"),
-    Promise("P12", UNKNOWN, "Under `Probe` the effect happens once within the retention, if the probe is right. While it fails, nothing runs", ["C7", "S9"],
+    Promise("P12", UNKNOWN, "Under `Probe` the effect happens once within the retention, if the probe is right. While it fails, nothing "
+            "runs", ["C7", "S9"],
             "once within the retention, if the probe is right | you write a function that looks the effect up. While it fails, nothing runs"),
     Promise("P13", UNKNOWN, "The same applies to an error marked `.unknown()`, and to a panic unless `on_panic` is `OnPanic::Transient`",
             quote="The same applies to an error marked .unknown(), and to a panic unless on_panic is OnPanic::Transient"),
