@@ -59,6 +59,7 @@ bugs! {
     C7ReadGrants "C7" "the `SELECT` of a batch grants" ["batched"];
     C7Released "C7" "an operator's release does not let a claim take over" ["operator-release"];
     C8Prior "C8" "a claim does not write the status that it replaced" ["rerun"];
+    C8Expired "C8" "a claim over one that has expired takes over" ["overrun-payloads"];
     C9Late "C9" "a grant after its lease is acted on" ["rerun"];
     S1Owner "S1" "an outcome is recorded whatever the owner" ["rerun"];
     S1Status "S1" "an outcome is recorded whatever the status" ["rerun"];

@@ -33,6 +33,11 @@ impl System {
     pub(crate) fn after_claim(&self, before: Option<Record>, record: &mut Record, now: Time) {
         match self.bug {
             Some(Bug::C8Prior) => record.prior = None,
+            Some(Bug::C8Expired)
+                if before.is_some_and(|before| before.status == Status::InProgress && before.expiration <= now) =>
+            {
+                record.prior = Some(Status::InProgress);
+            }
             Some(Bug::L4Lease) => record.expiration = now + self.world.retention.0,
             Some(Bug::L4Round) => record.expiration = record.expiration.min(record.lease + MARGIN),
             Some(Bug::O7Later) if before.is_some_and(|before| before.released > 0) => record.released = record.attempt,

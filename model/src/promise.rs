@@ -49,7 +49,9 @@ impl System {
             self.check_change(state, message, &before, now);
         }
         if claims && matches!(answer, Answer::Granted { .. }) {
-            if before.is_some_and(|before| before.expiration > now && before.payload != message.payload) {
+            let takes_over = after.is_some_and(|record| record.prior == Some(Status::InProgress));
+            let counts = |before: Record| before.expiration > now || takes_over;
+            if before.is_some_and(|before| counts(before) && before.payload != message.payload) {
                 state.broken("no claim takes over from another payload");
             }
             // Nothing is promised for a late copy of the claim.
