@@ -123,6 +123,24 @@ async fn a_rejected_commit_is_sent_once_more_without_its_result() {
     }
 }
 
+/// The record's write is the first one, if there is an outcome.
+#[tokio::test]
+async fn a_rejected_write_of_the_handler_is_an_error_of_its_transaction() {
+    let world = World::new().await;
+    let (store, claim, _) = with_a_row(&world, &ManualClock::at(FUTURE)).await;
+    let settle = settle_of(&claim, complete("1"));
+    for (request, reasons) in [(Some(&settle), &["None", "ValidationError"][..]), (None, &["ValidationError"])] {
+        let writes = store.open();
+        put(&world, &writes);
+        world.proxy.reset();
+        world.proxy.on_command("TransactWriteItems").cancel(reasons);
+        let error = store.commit(&writes, request).await.unwrap_err();
+        assert_eq!((error.kind(), error.status()), (ErrorKind::Transaction, ErrorStatus::Temporary), "{error}");
+        assert!(error.to_string().contains("write 1 of the handler"), "{error}");
+        assert_eq!(world.requests(), ["TransactWriteItems"]);
+    }
+}
+
 /// Not the result, but a write of the handler may be invalid.
 #[tokio::test]
 async fn a_commit_that_is_rejected_without_its_result_is_a_permanent_error() {
