@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lambda_once::{
-    Error, ErrorKind, Failure, Outcome,
+    DynamoDbStore, Error, ErrorKind, Failure, Outcome,
     clock::{ManualClock, Timestamp},
     order::Entity,
     record::{KeyHash, Status},
@@ -368,9 +368,8 @@ async fn a_mark_of_an_unknown_version_is_left_to_newer_deployments() {
     assert_eq!((world.runs(), world.mark().await), (2, before));
 }
 
-/// Their transactions would conflict.
-#[tokio::test]
-async fn amendments_of_one_entity_are_sent_one_after_another() {
+/// Returns an amendment each of two lapsed operations of one entity.
+async fn amendments(amendment: &Amendment) -> (World, DynamoDbStore, Vec<AmendRequest>) {
     let world = World::new().await;
     let clock = ManualClock::at(FUTURE);
     let store = world.store(Calls::Single, &clock).await;
@@ -380,10 +379,17 @@ async fn amendments_of_one_entity_are_sent_one_after_another() {
         granted(&store, &claim).await;
         clock.advance(LAPSE);
         let read = read_one(&store, &claim).await.unwrap();
-        let settle = Amendment::Settle { outcome: FinalStatus::Completed, result: json("7"), retention: RETENTION };
-        requests.push(AmendRequest::new(claim.key, &read, settle));
+        requests.push(AmendRequest::new(claim.key, &read, amendment.clone()));
     }
     world.proxy.reset();
+    (world, store, requests)
+}
+
+/// Their transactions would conflict.
+#[tokio::test]
+async fn amendments_of_one_entity_are_sent_one_after_another() {
+    let settle = Amendment::Settle { outcome: FinalStatus::Completed, result: json("7"), retention: RETENTION };
+    let (world, store, requests) = amendments(&settle).await;
     for amended in store.amend(&requests).await {
         assert_eq!(amended.unwrap(), Amended::Changed);
     }
@@ -393,17 +399,7 @@ async fn amendments_of_one_entity_are_sent_one_after_another() {
 /// Only a settle changes the mark.
 #[tokio::test]
 async fn amendments_that_leave_the_mark_alone_are_sent_side_by_side() {
-    let world = World::new().await;
-    let clock = ManualClock::at(FUTURE);
-    let store = world.store(Calls::Single, &clock).await;
-    let (entity, mut requests) = (entity(), Vec::new());
-    for sequence in [5, 6] {
-        let claim = ordered(&entity, sequence);
-        granted(&store, &claim).await;
-        clock.advance(LAPSE);
-        let read = read_one(&store, &claim).await.unwrap();
-        requests.push(AmendRequest::new(claim.key, &read, Amendment::Release));
-    }
+    let (world, store, requests) = amendments(&Amendment::Release).await;
     let mut held = world.proxy.on_command("UpdateItem").times(2).hold();
     let (answers, ()) = join!(store.amend(&requests), async {
         let [first, second] = [held.arrived().await, held.arrived().await];

@@ -104,12 +104,18 @@ async fn an_amendment_without_a_response_leaves_nothing_in_the_cache() {
     replay().await;
     let record = memory.read(&[claim.key], ResultData::Include).await.remove(0).unwrap().unwrap();
     let redact = [AmendRequest::new(claim.key, &record, Amendment::Redact)];
-    assert!(store.amend(&redact).now_or_never().is_none());
+    let is_redacted = |claimed: &Claimed| matches!(claimed, Claimed::Refused(Refusal::Completed(record)) if record.result == StoredResult::DROPPED);
+    let mut amend = store.amend(&redact);
+    assert!((&mut amend).now_or_never().is_none());
+    // The store judges it before the amendment, whose caller is gone when it returns.
+    let again = [rival(&claim)];
+    let mut overtaken = store.claim(&again);
+    assert!((&mut overtaken).now_or_never().is_none());
+    memory.amend(&redact).await.remove(0).unwrap();
+    drop(amend);
+    assert!(!is_redacted(&overtaken.await.remove(0).unwrap()));
     let shown = replay().await;
-    assert!(
-        matches!(&shown, Claimed::Refused(Refusal::Completed(record)) if record.result == StoredResult::DROPPED),
-        "{shown:?}"
-    );
+    assert!(is_redacted(&shown), "{shown:?}");
 }
 
 /// The store applies the claim before the amendment, and returns its result afterwards.
