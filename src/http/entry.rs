@@ -163,8 +163,9 @@ impl LayerSettings {
         let KeySource::Request(key) = &self.key else { return Ok(None) };
         let mut buffer = Vec::new();
         let headers = RequestHeaders { headers: &parts.headers, is_ambiguous: Cell::new(false) };
+        let settings = &self.engine.settings;
         let selected = key.select(&Delivery::new(body, &headers), &mut buffer).map(<[u8]>::to_vec);
-        match selected {
+        match selected.map_err(|error| settings.classifiers.key_error(error, settings.on_panic)) {
             Ok(key) => Ok(Some(key)),
             Err(_) if headers.is_ambiguous.get() => {
                 Err(Problem::malformed("the header with the key is repeated, or not printable ASCII"))
@@ -172,6 +173,7 @@ impl LayerSettings {
             Err(error) if error.kind() == ErrorKind::KeyMissing && self.is_optional(parts) => Ok(None),
             Err(error) if error.kind() == ErrorKind::KeyMissing => Err(Problem::KEY_MISSING),
             Err(error) if error.kind() == ErrorKind::Config => Err(self.misconfigured(&error)),
+            Err(error) if error.is_retryable() => Err(Problem::UNAVAILABLE.because(error)),
             Err(error) => Err(Problem::BODY_REJECTED.because(error)),
         }
     }

@@ -388,6 +388,9 @@ impl IdempotencyKeyLayer {
     /// Runs requests unprotected while the store is unavailable, instead of refusing them with 503. Their responses have the
     /// header `Idempotency-Unprotected: true`. A retry then takes effect again.
     ///
+    /// A store that refuses claims because of its configuration, as DynamoDB's does outside the home Region, is not
+    /// unavailable, and neither is one that has a record of a newer version. These requests are refused with 503.
+    ///
     /// A claim gets a quarter of the time left, at most three seconds. Waits for the key or for a place among the handlers come
     /// before it. In Lambda the response waits up to two seconds until a claim that may have been applied is withdrawn. These
     /// requests also run [to completion](Self::run_to_completion), and are not cancelled.

@@ -70,7 +70,7 @@ impl IdempotencyKeyLayer {
     }
 
     /// Refuses a response that is too large ([`max_response`](Self::max_response)) with 500, instead of passing it through to the
-    /// first client.
+    /// first client. A response that exceeds only the limit of the store is still passed through.
     pub fn reject_large_responses(mut self) -> Self {
         self.settings.refuses_large_answers = true;
         self

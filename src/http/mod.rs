@@ -91,7 +91,7 @@
 //! | <a id="hook_failed"></a>`hook_failed` | 500 | yes | a function that the application gave to the layer panicked before anything ran; in place of a refusal that [`on_rejection`](IdempotencyKeyLayer::on_rejection) could not decorate, it is retryable as that is |
 //! | <a id="misconfigured"></a>`misconfigured` | 500 | no | the settings contradict each other ([`validate`](IdempotencyKeyLayer::validate)), or the layer is applied twice |
 //! | <a id="overloaded"></a>`overloaded` | 503 | yes | the limit of [handlers](IdempotencyKeyLayer::max_in_flight) or of [buffered bodies](IdempotencyKeyLayer::max_buffered) is reached, or a queue inside the layer had no place in time; nothing ran |
-//! | <a id="unavailable"></a>`unavailable` | 503 | yes | the store is unavailable, or no time is left; nothing ran |
+//! | <a id="unavailable"></a>`unavailable` | 503 | yes | the store is unavailable or refuses the claim, a function that selects the key or the order fails temporarily, or no time is left; nothing ran |
 //! | <a id="not_committed"></a>`not_committed` | 503 | yes | the [transaction](IdempotencyKeyLayer::in_transaction) was rolled back |
 //! | <a id="commit_unknown"></a>`commit_unknown` | 503 | yes | whether the transaction was committed is not known; a later request finds out |
 //! | <a id="not_recorded"></a>`not_recorded` | 503 | yes | the request is [in order](IdempotencyKeyLayer::ordered_by), and its success could not be recorded |

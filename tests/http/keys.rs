@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue, Request, Response, request::Parts};
 use http_body_util::Full;
 use lambda_http::{Body, request::from_str};
 use lambda_once::{
-    Idempotency, Key,
+    Classify, Idempotency, Key,
     http::{Caller, IdempotencyKeyLayer},
 };
 use serde_json::{Value, json};
@@ -249,6 +249,20 @@ async fn a_key_with_one_header_and_no_other_part_is_missing_not_malformed() {
     let request = Request::post("/charges").header("x-shop", "a").body("{}".into()).unwrap();
     let got = app.send(request).await;
     assert_eq!((got.status, got.code(), app.runs()), (400, "key_missing".to_owned(), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_cannot_be_found_at_the_moment_is_to_be_tried_again() {
+    let cases = [
+        (Key::from_fn(|_| Ok(Err("the directory is busy").transient()?)), (503, "unavailable", Some("1"))),
+        (Key::from_fn(|_| Ok(Err("no such directory").permanent()?)), (400, "body_rejected", None)),
+    ];
+    for (key, (status, code, pause)) in cases {
+        let app = App::with(|engine| engine, |layer| layer.key(key), numbered);
+        let got = app.send(Request::post("/charges").body("{}".into()).unwrap()).await;
+        assert_eq!((got.status, got.code(), got.header("retry-after")), (status, code.to_owned(), pause));
+        assert_eq!(app.runs(), 0, "{code}");
+    }
 }
 
 #[cfg(feature = "jmespath")]

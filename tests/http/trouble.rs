@@ -20,6 +20,7 @@ use lambda_once::{
     record::{KeyHash, Record, Status},
     store::{
         ResultData,
+        dynamodb::Config,
         fault::{Call, Fault},
     },
 };
@@ -28,7 +29,7 @@ use tower::{Layer, ServiceExt};
 
 use crate::{
     setup::{App, Got, LAPSE, in_lambda, numbered, post},
-    support::clock::TokioClock,
+    support::{self, clock::TokioClock},
 };
 
 fn without_settings<H>(handler: H) -> App
@@ -206,6 +207,24 @@ async fn a_record_of_a_newer_format_is_no_store_failure_that_may_fail_open() {
         assert_eq!(got.header("idempotency-unprotected"), None);
     }
     assert_eq!(app.runs(), 1);
+}
+
+/// Its operations run in the home Region.
+#[tokio::test]
+async fn outside_the_home_region_a_layer_that_fails_open_runs_nothing() {
+    // Claims are refused without a request.
+    let elsewhere = support::client("http://127.0.0.1:1").await;
+    let store = Config::new("records").home_region("eu-central-1").build(elsewhere).unwrap();
+    let once = Idempotency::builder(store).scope("tests").build().unwrap();
+    let handler = tower::service_fn(|_: Request<Full<Bytes>>| async {
+        panic!("nothing was claimed") as Result<http::Response<Full<Bytes>>, Infallible>
+    });
+    let service = IdempotencyKeyLayer::new(once, Caller::shared()).fail_open().layer(handler);
+    let (parts, body) = service.oneshot(post("k", "{}")).await.unwrap().into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let got = Got { status: parts.status.as_u16(), headers: parts.headers, body };
+    assert_eq!((got.status, got.code(), got.header("retry-after")), (503, "unavailable".to_owned(), Some("1")));
+    assert_eq!(got.header("idempotency-unprotected"), None);
 }
 
 #[tokio::test(start_paused = true)]
