@@ -231,10 +231,15 @@ pub(crate) struct Settle {
     #[arg(long, value_name = "TEXT")]
     pub(crate) failed: Option<String>,
     /// The retention of the outcome. Default: the remaining retention that the claim set, or 15 days if that is longer
-    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    #[arg(long, value_name = "TIME", value_parser = retention)]
     pub(crate) retention: Option<Duration>,
     #[command(flatten)]
     pub(crate) how: How,
+}
+
+fn retention(text: &str) -> Result<Duration, String> {
+    let retention = time::parse(text)?;
+    if retention.is_zero() { Err("an outcome is kept for 1s or longer".to_owned()) } else { Ok(retention) }
 }
 
 /// Options of the commands that change records.
@@ -337,6 +342,7 @@ mod tests {
             "lambda-once forget --all --state failed",
             "lambda-once settle aa --no-result",
             "lambda-once settle --operation charge --key 7 --failed declined",
+            "lambda-once settle aa --no-result --retention 1s",
             "lambda-once show --operation charge --key 7",
             "lambda-once show --hash aa --store dynamodb://t",
             "lambda-once order show --operation apply --entity a --output jsonl",
@@ -357,6 +363,7 @@ mod tests {
             "lambda-once settle aa",
             "lambda-once settle aa --no-result --failed declined",
             "lambda-once settle --no-result",
+            "lambda-once settle aa --no-result --retention 0s",
             "lambda-once show",
             "lambda-once show --operation charge",
             "lambda-once show --hash aa --id bb",

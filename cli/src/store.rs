@@ -45,7 +45,7 @@ pub(crate) async fn open(settings: &Settings) -> Result<Arc<dyn Records>> {
                 Some(prefix) => config.key_prefix(prefix),
                 None => config,
             };
-            Arc::new(config.build(client(table).await)?)
+            Arc::new(config.build(client(table).await).map_err(Usage::of)?)
         }
         Spec::Redis { url, is_cluster, has_index } => Arc::new(redis_store(url, (*is_cluster, *has_index), prefix)?),
         Spec::Postgres { url, schema, table, has_index } => {
@@ -87,11 +87,11 @@ pub(crate) fn redis_store(
 ) -> Result<RedisStore> {
     let config = if is_cluster { redis::Config::cluster([url]) } else { redis::Config::new(url) };
     let config = config.listing_index(has_index).connect_timeout(ATTEMPT_TIMEOUT).response_timeout(ATTEMPT_TIMEOUT);
-    Ok(match prefix {
+    let config = match prefix {
         Some(prefix) => config.key_prefix(prefix),
         None => config,
-    }
-    .build()?)
+    };
+    config.build().map_err(Usage::of)
 }
 
 /// Builds the store of PostgreSQL at a URL.
@@ -105,7 +105,7 @@ pub(crate) fn postgres_store(
     has_index: bool,
     scope: Option<String>,
 ) -> Result<PostgresStore> {
-    let config = postgres::Config::from_url(url)?.pool_size(2).connect_timeout(ATTEMPT_TIMEOUT);
+    let config = postgres::Config::from_url(url).map_err(Usage::of)?.pool_size(2).connect_timeout(ATTEMPT_TIMEOUT);
     let mut config = config.listing_index(has_index);
     if let Some(schema) = schema {
         config = config.schema(schema);
@@ -113,7 +113,7 @@ pub(crate) fn postgres_store(
     if let Some(table) = table {
         config = config.table(table);
     }
-    Ok(config.scope(scope.unwrap_or_default()).build()?)
+    config.scope(scope.unwrap_or_default()).build().map_err(Usage::of)
 }
 
 /// Reads the records of these hashes, each with its hash, in order.

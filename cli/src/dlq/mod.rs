@@ -118,11 +118,13 @@ impl Target {
             [] => bail!("no dead-letter queue was found: give --queue"),
             [(url, ..), others @ ..] if others.iter().all(|(other, ..)| other == url) => {
                 let functions: Vec<_> = found.iter().map(|(_, of, _)| of.resource()).collect();
-                bail!("{url} belongs to several functions; choose one by --function: {}", functions.join(", "))
+                let why = "belongs to several functions; choose one by --function";
+                Err(Usage(format!("{url} {why}: {}", functions.join(", "))).into())
             }
             _ => {
                 let places: Vec<_> = found.iter().map(|(url, of, _)| format!("{url} of {}", of.resource())).collect();
-                bail!("there are several dead-letter queues; choose by --function or --queue: {}", places.join(", "))
+                let why = "there are several dead-letter queues; choose by --function or --queue";
+                Err(Usage(format!("{why}: {}", places.join(", "))).into())
             }
         }
     }

@@ -6,7 +6,7 @@ use std::{
     io::{self, Write},
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use lambda_once::clock::{Clock, SystemClock};
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ use crate::{
     args::DlqRedrive,
     audit::{Audit, Entry, Outcome},
     confirm::{check_terminal, is_confirmed},
-    output::{self, Ending},
+    output::{self, Ending, Usage},
     pace::Pace,
     sqs, store,
 };
@@ -109,13 +109,13 @@ pub(super) async fn run(redrive: DlqRedrive, target: &Target) -> Result<Ending> 
         }
     }
     let to = destination(&redrive, target).await?;
-    ensure!(!to.is_same(&target.queue), "the destination is the dead-letter queue itself");
-    ensure!(
-        to.is_fifo() == target.queue.is_fifo(),
-        "one of {} and {} is a FIFO queue, and the other is not",
-        target.queue.url,
-        to.url
-    );
+    if to.is_same(&target.queue) {
+        return Err(Usage("the destination is the dead-letter queue itself".to_owned()).into());
+    }
+    if to.is_fifo() != target.queue.is_fifo() {
+        let why = format!("one of {} and {} is a FIFO queue, and the other is not", target.queue.url, to.url);
+        return Err(Usage(why).into());
+    }
     let mut rules = Rules { redrive: &redrive, to: &to, confirmed: None };
     if redrive.how.dry_run || !redrive.how.yes {
         let plan = Plan::make(&rules, target).await?;
@@ -184,11 +184,12 @@ async fn destination(redrive: &DlqRedrive, target: &Target) -> Result<Queue> {
     }
     match sources.len() {
         1 => Ok(Queue { client, url: sources.remove(0) }),
-        0 => bail!("no redrive policy names this queue: give --to"),
-        _ => bail!(
-            "the queue has several sources; choose by --function, or by --to, which takes the messages of all: {}",
-            sources.join(", ")
-        ),
+        0 => Err(Usage("no redrive policy names this queue: give --to".to_owned()).into()),
+        _ => {
+            let why =
+                "the queue has several sources; choose by --function, or by --to, which takes the messages of all";
+            Err(Usage(format!("{why}: {}", sources.join(", "))).into())
+        }
     }
 }
 

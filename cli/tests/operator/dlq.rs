@@ -125,8 +125,9 @@ async fn nothing_is_moved_without_leave() {
         assert!(refused.errors.contains("--read-only"), "{refused:?}");
     }
     run(&["--yes", "--audit", "/nowhere/audit.log"]).await.assert_code(1);
-    for bad in [&queues.dead, &format!("{}-none", queues.source.rsplit('/').next().unwrap())] {
-        queues.run(&["redrive", "--to", bad, "--yes"]).await.assert_code(1);
+    let missing = format!("{}-none", queues.source.rsplit('/').next().unwrap());
+    for (bad, code) in [(&queues.dead, 2), (&missing, 1)] {
+        queues.run(&["redrive", "--to", bad, "--yes"]).await.assert_code(code);
     }
     for wrong in [["--selector", "order_id"], ["--hold", "0s"], ["--hold", "13h"]] {
         queues.run(&[&["redrive"], &wrong[..]].concat()).await.assert_code(2);
@@ -389,7 +390,7 @@ async fn the_source_queue_is_the_default() {
     let queues = Queues::new("").await;
     queues.dead_letter("1", &[]).await;
     let others = ["https://sqs.us-east-1.amazonaws.com/1/a", "https://sqs.us-east-1.amazonaws.com/1/b"];
-    for (urls, code) in [(json!([]), 1), (json!(others), 1), (json!([queues.source]), 0)] {
+    for (urls, code) in [(json!([]), 2), (json!(others), 2), (json!([queues.source]), 0)] {
         let answer = json!({ "queueUrls": urls }).to_string();
         let proxy = Proxy::start(move |call| match call {
             "ListDeadLetterSourceQueues" => Fate::Answer(answer.clone()),

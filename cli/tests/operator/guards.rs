@@ -55,6 +55,9 @@ async fn wrong_usage_has_its_own_exit_code() {
         (&["release"][..], 2),
         (&["list"], 2),
         (&["--store", "mysql://h", "list"], 2),
+        (&["--store", "redis://127.0.0.1:1?cluster=true&index=true", "list"], 2), // a cluster has no index
+        (&["--store", "postgres://127.0.0.1:1/d?sslmode=sideways", "list"], 2),
+        (&["--store", "postgres://127.0.0.1:1/d?schema=", "list"], 2),
         (&["--store", "redis://127.0.0.1:1", "show", "--operation", "charge", "--key", "7"], 2), // no scope
         (&["--store", "redis://127.0.0.1:1", "show", "--id", "7"], 2),
         (&["--store", "redis://127.0.0.1:1", "list"], 1),

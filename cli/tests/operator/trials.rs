@@ -63,12 +63,18 @@ async fn a_message_that_failed_is_done(backend: Backend) {
     // The function has no code.
     deployment.enable(false).await;
     let queue = aws_sdk_sqs::Client::new(&on_ministack().await);
-    let body = json!({ "order_id": "order 7" }).to_string();
-    queue.send_message().queue_url(&deployment.dead_letters_url).message_body(&body).send().await.unwrap();
-    let declined = Err(Failure::permanent("the card is declined"));
-    let failed = operate(&records.earlier().await, "sqs", "order 7", declined).await;
-    let other = operate(&records.earlier().await, "sqs", "order 8", Err(Failure::permanent("another"))).await;
-    assert!(matches!((&failed, &other), (Outcome::Failed(_), Outcome::Failed(_))), "{failed:?} {other:?}");
+    for order in ["order 7", "order 9"] {
+        let body = json!({ "order_id": order }).to_string();
+        queue.send_message().queue_url(&deployment.dead_letters_url).message_body(&body).send().await.unwrap();
+    }
+    for (order, failure) in [
+        ("order 7", Failure::permanent("the card is declined")),
+        ("order 8", Failure::permanent("another")),
+        ("order 9", Failure::unknown("the connection was lost")),
+    ] {
+        let outcome = operate(&records.earlier().await, "sqs", order, Err(failure)).await;
+        assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+    }
     let once = records.engine(AfterUnknown::Rerun).await;
 
     let mut commands = commands("failed").into_iter();
@@ -84,6 +90,10 @@ async fn a_message_that_failed_is_done(backend: Backend) {
     let received: Value = serde_json::from_str(received.messages()[0].body().unwrap()).unwrap();
     let outcome = operate(&once, "sqs", received["order_id"].as_str().unwrap(), receipt().await).await;
     assert!(matches!(outcome, Outcome::Executed(_)), "{outcome:?}");
+    // The operator has not decided about an abandoned one.
+    let left = queue.receive_message().queue_url(&deployment.dead_letters_url).send().await.unwrap();
+    let left: Value = serde_json::from_str(left.messages()[0].body().unwrap()).unwrap();
+    assert_eq!(left["order_id"], "order 9");
 }
 
 async fn an_unknown_outcome_is_settled(backend: Backend) {

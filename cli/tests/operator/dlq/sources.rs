@@ -107,7 +107,7 @@ async fn two_queues_of_a_function_share_one_dead_letter_queue() {
         ended(queues.plain_command(&[&arguments, more].concat(), None)).await
     };
     assert_eq!(run("list", &["--json"]).await.assert_code(0).objects().len(), 1);
-    let ambiguous = run("redrive", &["--yes"]).await.assert_code(1);
+    let ambiguous = run("redrive", &["--yes"]).await.assert_code(2);
     assert!(ambiguous.errors.contains("several sources"), "{ambiguous:?}");
     run("redrive", &["--yes", "--to", &other]).await.assert_code(0);
     assert_eq!(orders(&queues.drain(&other).await), ["1"]);

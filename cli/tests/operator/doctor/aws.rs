@@ -315,7 +315,7 @@ async fn dlq_finds_the_queue_of_an_alias() {
     // Another version, which may have other settings.
     deployment.functions.update_function_configuration().function_name(name).timeout(60).send().await.unwrap();
     deployment.map_alias("next").await;
-    let ambiguous = deployment.list(name).await.assert_code(1);
+    let ambiguous = deployment.list(name).await.assert_code(2);
     let choice = format!("choose one by --function: function {name}:live, function {name}:next");
     assert!(ambiguous.errors.contains(&choice), "{ambiguous:?}");
     let chosen = deployment.list(&format!("{name}:live")).await.assert_code(3);
