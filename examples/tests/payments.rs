@@ -107,6 +107,16 @@ async fn an_unprotected_charge_has_the_reference_of_a_protected_one() {
 }
 
 #[tokio::test]
+async fn a_key_has_the_same_reference_with_and_without_quotes() {
+    let payments = Payments::start_with(&[("LAMBDA_ONCE_DISABLED", "1")]).await;
+    for (bare, quoted) in [("k-1", r#""k-1""#), (r"k\1", r#""k\\1""#), (r#"k"1"#, r#""k\"1""#)] {
+        let charges = join_all([bare, quoted].map(|key| payments.charge(ALICE, key, CHARGE))).await;
+        assert_eq!(charges[0].status, 201, "{bare}");
+        assert_eq!(charges[0].json()["reference"], charges[1].json()["reference"], "{bare}");
+    }
+}
+
+#[tokio::test]
 async fn where_keys_are_optional_each_charge_without_one_is_separate() {
     let payments = Payments::start_with(&[("KEY_OPTIONAL", "1")]).await;
     let first = payments.send(Method::POST, ALICE, &[], CHARGE).await;

@@ -41,8 +41,8 @@ pub(crate) struct Debits {
 
 impl Debits {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
-        // Each debit holds a connection for its transaction. Leases are renewed on other connections.
-        let store = StoreConfig::from_env()?.pool_size(config.concurrency + 2).build()?;
+        // Each debit holds a connection for its transaction. Claims, renewals and releases use another three.
+        let store = StoreConfig::from_env()?.pool_size(config.concurrency + 3).build()?;
         let once = Idempotency::builder(store.clone())
             .scope("consumer")
             .lease(config.lease)

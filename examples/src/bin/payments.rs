@@ -92,10 +92,20 @@ impl Payments {
             key => key.and_then(|key| key.to_str().ok()).ok_or(StatusCode::BAD_REQUEST)?.trim(),
         };
         // The key is the same with and without quotes.
-        let key = key.strip_prefix('"').and_then(|key| key.strip_suffix('"')).unwrap_or(key);
+        let quoted = key.strip_prefix('"').and_then(|key| key.strip_suffix('"'));
+        let key = quoted.map_or_else(|| key.to_owned(), unescaped);
         let hash = self.once.key_hash("reference", &(merchant.0, key)).map_err(|_| StatusCode::BAD_REQUEST)?;
         Ok(hash.to_hex())
     }
+}
+
+/// Removes the backslash before each quote and backslash of a quoted key.
+fn unescaped(quoted: &str) -> String {
+    let (mut key, mut characters) = (String::new(), quoted.chars());
+    while let Some(character) = characters.next() {
+        key.extend(if character == '\\' { characters.next() } else { Some(character) });
+    }
+    key
 }
 
 /// Authenticates requests by their token, and puts the caller into the extensions.

@@ -44,12 +44,12 @@ async fn charge(Extension(User(user)): Extension<User>, body: String) -> (Status
 
 fn cors() -> CorsLayer {
     let key = HeaderName::from_static("idempotency-key");
-    let marks = [HeaderName::from_static("idempotency-replayed"), HeaderName::from_static("idempotency-unprotected")];
+    let of_layer = ["idempotency-replayed", "idempotency-unprotected", "original-request"].map(HeaderName::from_static);
     CorsLayer::new()
         .allow_origin(Any)
         .allow_methods([Method::POST])
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, key])
-        .expose_headers(marks.into_iter().chain([header::RETRY_AFTER]).collect::<Vec<_>>())
+        .expose_headers(of_layer.into_iter().chain([header::RETRY_AFTER]).collect::<Vec<_>>())
 }
 
 /// Each layer is outside the layers above it.
@@ -126,6 +126,16 @@ mod tests {
         assert_eq!(sent(&app, request("Bearer bob", "k", "0")).await, (201, String::new()));
         let unknown = app.clone().oneshot(Request::post("/other").body(Body::empty()).expect("a request")).await;
         assert_eq!(unknown.expect("a response").status(), 404);
+    }
+
+    #[tokio::test]
+    async fn a_page_of_another_origin_can_read_the_headers_of_the_layer() {
+        let (app, _) = app(testing::engine()).expect("valid settings");
+        let response = app.oneshot(request("Bearer alice", "k", "0")).await.expect("a response");
+        assert_eq!(
+            response.headers()["access-control-expose-headers"],
+            "idempotency-replayed,idempotency-unprotected,original-request,retry-after"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -22,7 +22,7 @@ async fn debit(order: Order, transaction: Transaction) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The records of one batch run concurrently, each with a separate connection, and claims and outcomes use another two.
+/// The records of one batch run concurrently, each with a separate connection. Claims, renewals and releases use another three.
 const CONCURRENCY: usize = 4;
 
 fn engine(store: &PostgresStore) -> Result<Idempotency, lambda_once::Error> {
@@ -31,7 +31,7 @@ fn engine(store: &PostgresStore) -> Result<Idempotency, lambda_once::Error> {
 
 #[tokio::main]
 async fn main() -> Result<(), lambda_runtime::Error> {
-    let store = Config::from_env()?.pool_size(CONCURRENCY + 2).build()?;
+    let store = Config::from_env()?.pool_size(CONCURRENCY + 3).build()?;
     let once = engine(&store)?;
     let service = once.sqs(Key::pointer("/id"), in_transaction(&store, debit)).concurrency(CONCURRENCY);
     lambda_runtime::run(service.validate()?).await
