@@ -4,7 +4,8 @@
 * The Terraform module uses each variable that it declares, and its example sets no undeclared one.
 * Alarms and dashboards read metrics that the library or AWS emits.
 * template.yaml grants its functions no permission on the idempotency table that the policy lacks.
-* The operator's policy grants what `lambda-once table policy operator` prints, and writes nothing but records and messages.
+* The operator's policy grants what `lambda-once table policy operator --ordered` prints, and writes nothing but records and messages.
+  Only actions without resource-level permissions are granted on every resource.
 """
 
 import json
@@ -24,6 +25,8 @@ WRITES = {
     "dynamodb:UpdateItem", "dynamodb:DeleteItem",
     "sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:SendMessage",
 }
+# https://docs.aws.amazon.com/service-authorization/latest/reference/reference_policies_actions-resources-contextkeys.html
+WITHOUT_RESOURCES = {"lambda:ListEventSourceMappings", "tag:GetResources"}
 # https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-types.html
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-available-cloudwatch-metrics.html
 OF_AWS = {"Invocations", "Errors", "Throttles", "ApproximateAgeOfOldestMessage", "ApproximateNumberOfMessagesVisible"}
@@ -80,21 +83,28 @@ def metrics():
         yield f"iac/monitoring.yaml: nothing emits {name}"
 
 
-def granted_by(policy):
-    statements = json.loads((IAC / "policies" / policy).read_text())["Statement"]
-    return {action for statement in statements if statement["Effect"] == "Allow" for action in statement["Action"]}
+def granted_by(policy, resource=None):
+    """Returns the actions that a policy allows, if a resource is given only those on it."""
+    allowed = set()
+    for statement in json.loads((IAC / "policies" / policy).read_text())["Statement"]:
+        resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
+        if statement["Effect"] == "Allow" and resource in (None, *resources):
+            allowed.update(statement["Action"])
+    return allowed
 
 
 def operator():
     granted = granted_by("operator.json")
     text = POLICY.read_text().partition("#[cfg(test)]")[0]
     groups = dict(re.findall(r"^const (\w+): [^=]*=\s*(.*?);", text, re.MULTILINE | re.DOTALL))
-    for group in ("RECORDS", "READS", "TABLE"):
+    for group in ("RECORDS", "READS", "TABLE", "ORDERED"):
         for action in sorted(set(re.findall(r'"(\w+:\w+)"', groups[group])) - granted):
             yield f"iac/policies/operator.json lacks {action}, which the operator's tool prints"
     for action in sorted(granted - WRITES):
-        if not re.search(r":(Get|List|Describe|PartiQLSelect$|Scan$|Query$)", action):
+        if not re.search(r":(Get|List|Describe|ConditionCheckItem$|PartiQLSelect$|Scan$|Query$)", action):
             yield f"iac/policies/operator.json grants {action}"
+    for action in sorted(granted_by("operator.json", "*") - WITHOUT_RESOURCES):
+        yield f"iac/policies/operator.json grants {action} on every resource"
 
 
 def permissions():
