@@ -68,6 +68,10 @@ pub(crate) fn describe(error: &serde_json::Error, fields: &[&str], subject: &str
 
 /// Returns the expectation of the type, in `serde`'s words. The part before it may quote the value.
 fn expected(text: &str) -> Option<&str> {
+    // No expectation follows. The name before these words is the sender's.
+    if text.ends_with("`, there are no fields") || text.ends_with("`, there are no variants") {
+        return None;
+    }
     let starts = ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant `", "unknown field `"];
     if !starts.iter().any(|start| text.starts_with(start)) {
         return None;
@@ -244,6 +248,21 @@ mod tests {
             said::<HashMap<String, u8>>(json),
             "the body does not match the handler's type: expected u8 at line 1 column 24"
         );
+    }
+
+    #[test]
+    fn a_name_is_not_quoted_if_the_type_has_none() {
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct NoField {}
+
+        #[derive(Debug, Deserialize)]
+        enum NoVariant {}
+
+        let wrong = "the body does not match the handler's type";
+        let name = r#""a, expected secret""#;
+        assert_eq!(said::<NoField>(&format!("{{{name}:1}}")), format!("{wrong} at line 1 column 21"));
+        assert_eq!(said::<NoVariant>(name), format!("{wrong} at line 1 column 20"));
     }
 
     #[test]
