@@ -32,6 +32,9 @@ pub use fingerprint::{Difference, Fingerprint, PayloadPart};
 ///
 /// Versions N and N−1 settle and replay each other's records, so a record of the next version is still understood. A
 /// record beyond it is an error that a redelivery may resolve, because a newer deployment wrote it.
+///
+/// So the next version may only add attributes. One that changes the form of an existing attribute, such as the
+/// fingerprint, is numbered two higher, because the conditions of claims compare that attribute without reading it.
 pub const RECORD_VERSION: u32 = 1;
 
 /// The newest version of the record's format that this library can act on.

@@ -350,6 +350,36 @@ async fn a_mark_of_an_unknown_version_is_refused_until_a_rollback(backend: Backe
     assert_eq!(superseded.unwrap(), Claimed::Refused(Refusal::Superseded { newest: 2_u64.into() }));
 }
 
+/// A settle that is sent again, one of a record that is gone, and one of a record that has been claimed since.
+async fn an_amendment_that_changes_nothing_needs_no_readable_mark(backend: Backend) {
+    let world = World::new(backend).await;
+    let (store, entity) = (&world.store, entity());
+    let settle = || Amendment::Settle { outcome: FinalStatus::Completed, result: json("1"), retention: RETENTION };
+    let mut requests = Vec::new();
+    for sequence in 1..=3 {
+        let operation = ordered(&entity, sequence);
+        granted(store, &operation).await;
+        world.clock.advance(LAPSE);
+        requests.push(AmendRequest::new(operation.key, &world.record(&operation).await, settle()));
+        match sequence {
+            1 => assert_eq!(world.amend(&operation, settle()).await.unwrap(), Amended::Changed),
+            2 => {
+                let forgotten = world.amend(&operation, Amendment::Forget { completed: false }).await;
+                assert_eq!(forgotten.unwrap(), Amended::Changed);
+            }
+            _ => drop(granted(store, &rival(&operation)).await),
+        }
+    }
+    world.rewrite(&requests[0].key, Item::Mark, UNKNOWN).await;
+    let answers = store.amend(&requests).await;
+    assert_eq!(answers[0].as_ref().unwrap(), &Amended::Changed);
+    assert_eq!(answers[1].as_ref().unwrap(), &Amended::Gone);
+    assert!(
+        matches!(&answers[2], Ok(Amended::Unchanged { current }) if current.attempt == 2),
+        "it is in progress again: {answers:?}"
+    );
+}
+
 on_each_store!(
     memory, Memory;
     the_next_version_and_this_one_take_turns_on_a_record, an_unknown_version_is_refused_until_a_rollback_or_its_expiration
@@ -360,4 +390,5 @@ on_each_server!(
     workers_of_two_versions_run_each_operation_once,
     an_unknown_version_is_refused_until_a_rollback_or_its_expiration,
     a_mark_of_an_unknown_version_is_refused_until_a_rollback,
+    an_amendment_that_changes_nothing_needs_no_readable_mark,
 );

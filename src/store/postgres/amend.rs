@@ -106,6 +106,10 @@ impl PostgresStore {
             }
             let Some(found) = found.remove(&request.key) else { return Ok(Amended::Gone) };
             let now = self.clock.as_ref().map_or(found.now, |clock| clock.now());
+            // An expired record counts as absent, whatever it contains.
+            if found.expiration <= now.seconds_rounded_down() {
+                return Ok(Amended::Gone);
+            }
             rules::explain_amendment(request, Some(found.record?), now)
         };
         Ok(requests.iter().map(|request| answer(request)).collect())

@@ -67,7 +67,8 @@ impl PostgresStore {
     ///
     /// A locked row blocks the statement of all keys until `lock_timeout`. The retry leaves locked rows out. It can be
     /// blocked only by a key that another transaction is inserting, which no query shows. In that case the rest is
-    /// claimed key by key.
+    /// claimed key by key. So it is if the database cannot store a text of one of the claims, such as a label with a
+    /// character that its encoding lacks.
     async fn claim_together(&self, mut undecided: Vec<Member<'_>>, answers: &mut Open) {
         let connection = match self.connections.get().await {
             Ok(connection) => connection,
@@ -130,7 +131,7 @@ impl PostgresStore {
         }
     }
 
-    /// Sends the claims of all groups together, and sets the results. Returns whether a lock blocked any of them.
+    /// Sends the claims of all groups together, and sets the results. Returns whether any of them blocked others.
     async fn claim_groups(&self, connection: &Connection, groups: Vec<Group<'_>>, answers: &mut Open) -> bool {
         let sent = join_all(groups.iter().map(|group| self.claim_group(connection, group))).await;
         let mut is_blocked = false;
@@ -203,11 +204,13 @@ impl PostgresStore {
         rows.iter().map(row::grant).collect::<Result<_, _>>().map_err(Failure::from)
     }
 
-    /// Sets the results that the two statements decide. Returns whether a lock blocked the claims.
+    /// Sets the results that the two statements decide. Returns whether a lock, or the data of one claim, blocked the
+    /// claims.
     fn enter(&self, group: Group<'_>, answer: GroupAnswer, answers: &mut Open) -> bool {
         let (granted, is_blocked) = match answer.granted {
             Ok(granted) => (granted, false),
             Err(failure) if failure.is_lock_timeout => (HashMap::new(), true),
+            Err(failure) if failure.is_of_data && group.members.len() > 1 => (HashMap::new(), true),
             Err(failure) => {
                 fail(&group.members, failure, answers);
                 return false;

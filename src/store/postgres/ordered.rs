@@ -175,10 +175,15 @@ impl PostgresStore {
         let connection = self.connections.get().await?;
         let begun = begin(&connection, AMEND, self.hold(&connection, &request.key, ResultData::Include, AMEND)).await;
         let judged = begun.and_then(|state| {
-            let (now, mark) = (state.now, state.mark()?.cloned());
+            let (now, mark) = (state.now, state.mark().map(Option::<&Mark>::cloned));
             let record = state.into_live_record()?;
-            let (change, mark, answer) = ordering::amend(record.as_ref(), mark.as_ref(), request, now)?;
-            Ok((answer, (change != Change::Keep).then_some((mark, now))))
+            let (change, answer) = rules::amend_record(record.as_ref(), request, now)?;
+            // Only an amendment that is applied needs the mark.
+            let write = match change {
+                Change::Keep => None,
+                Change::Put(_) | Change::Delete => Some((ordering::amended(mark?.as_ref(), request, now)?, now)),
+            };
+            Ok((answer, write))
         });
         let answer = match judged {
             Ok((_, Some((mark, now)))) => {

@@ -16,6 +16,7 @@ use serde_json::json;
 use super::{World, item, text};
 use crate::support::{
     FUTURE,
+    collector::{Collector, Line},
     requests::{LAPSE, RETENTION, claim, complete, entity, granted, json as stored, ordered, rival, settle_of},
 };
 
@@ -62,6 +63,19 @@ async fn each_kind_of_write_is_committed_with_the_outcome() {
 }
 
 #[tokio::test]
+async fn a_condition_that_does_not_hold_ends_the_transaction_of_its_handler() {
+    let world = World::new().await;
+    let (store, claim, writes) = with_a_row(&world, &ManualClock::at(FUTURE)).await;
+    let check = ConditionCheck::builder().table_name(&world.table).key("id", text("row 4"));
+    writes.check(check.condition_expression("attribute_exists(id)").build().unwrap()).unwrap();
+    let error = store.commit(&writes, Some(&settle_of(&claim, complete("1")))).await.unwrap_err();
+    assert_eq!((error.kind(), error.status()), (ErrorKind::Transaction, ErrorStatus::Temporary), "{error}");
+    assert!(error.to_string().contains("write 2 of the handler"), "{error}");
+    assert_eq!(world.read(&claim.key).await["status"], text("INPROGRESS"));
+    assert_eq!(world.get("row 1".to_owned()).await, None);
+}
+
+#[tokio::test]
 async fn a_transaction_without_writes_and_without_an_outcome_is_not_sent() {
     let world = World::new().await;
     let store = world.store(Calls::Single, &ManualClock::at(FUTURE)).await;
@@ -104,6 +118,7 @@ async fn a_rejected_commit_is_sent_once_more_without_its_result() {
         let writes = store.open();
         put(&world, &writes);
         world.proxy.reset();
+        let (collector, _guard) = Collector::install();
         let commits = world.proxy.on_command("TransactWriteItems");
         if is_cancelled {
             commits.cancel(&["ValidationError", "None", "None"])
@@ -120,7 +135,31 @@ async fn a_rejected_commit_is_sent_once_more_without_its_result() {
         assert_eq!((&item["status"], item.get("data")), (&text("COMPLETED"), None));
         assert_eq!(item["result_dropped"], AttributeValue::Bool(true));
         assert!(world.get("row 1".to_owned()).await.is_some());
+        assert_eq!(reports_of_dropped_results(&collector), [claim.key.to_string()]);
     }
+}
+
+/// Returns the keys in the log events about results that were dropped.
+fn reports_of_dropped_results(collector: &Collector) -> Vec<String> {
+    let is_about_it = |line: &Line| line.get("message").contains("the result is dropped");
+    collector.lines().iter().filter(|line| is_about_it(line)).map(|line| line.get("key").to_owned()).collect()
+}
+
+/// The log does not claim an outcome that is not recorded.
+#[tokio::test]
+async fn a_rejected_commit_whose_lease_is_lost_reports_no_dropped_result() {
+    let world = World::new().await;
+    let clock = ManualClock::at(FUTURE);
+    let (store, claim, writes) = with_a_row(&world, &clock).await;
+    clock.advance(LAPSE);
+    granted(&store, &rival(&claim)).await;
+    world.proxy.reset();
+    world.proxy.on_command("TransactWriteItems").validation();
+    let (collector, _guard) = Collector::install();
+    let settled = store.commit(&writes, Some(&settle_of(&claim, complete("1")))).await.unwrap();
+    assert!(matches!(settled, Settled::LeaseLost { .. }), "{settled:?}");
+    assert_eq!(world.requests(), ["TransactWriteItems", "TransactWriteItems"]);
+    assert!(reports_of_dropped_results(&collector).is_empty());
 }
 
 /// The record's write is the first one, if there is an outcome.

@@ -9,7 +9,7 @@ use lambda_once::{
     order::Sequence,
     record::{Fingerprint, KeyHash, Owner},
     store::{
-        Claimed, Refusal, ResultData, Settled,
+        Claimed, FinalStatus, Refusal, ResultData, Settled,
         amend::{Amend, AmendRequest, Amended, Amendment},
         dynamodb::{Calls, Config},
         transaction::Transactional,
@@ -410,3 +410,29 @@ in_both_shapes!(
     an_operator_changes_records_that_have_only_a_status,
     an_operator_changes_no_record_with_attributes_that_were_not_read,
 );
+
+/// An amendment of a record that was read before it expired.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_item_that_cannot_be_read_is_gone_for_an_amendment() {
+    let world = World::new().await;
+    let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
+    let (plain, ordered) = (requests::claim(), requests::ordered(&requests::entity(), 5));
+    for claim in [&plain, &ordered] {
+        granted(&store, claim).await;
+    }
+    let settle =
+        Amendment::Settle { outcome: FinalStatus::Completed, result: requests::json("1"), retention: RETENTION };
+    for (claim, amendment) in
+        [(&plain, Amendment::Forget { completed: false }), (&plain, Amendment::Release), (&ordered, settle)]
+    {
+        let record = read_one(&store, claim).await.unwrap();
+        let written = world.read(&claim.key).await;
+        let unreadable = [("status", text("DONE")), ("expiration", number(FUTURE.seconds_rounded_down()))];
+        let changes = unreadable.map(|(name, value)| (name.to_owned(), value));
+        world.write(&claim.key, written.clone().into_iter().chain(changes).collect()).await;
+        let request = AmendRequest::new(claim.key, &record, amendment);
+        let answer = store.amend(std::slice::from_ref(&request)).await.remove(0);
+        assert_eq!(answer.unwrap(), Amended::Gone, "{request:?}");
+        world.write(&claim.key, written).await;
+    }
+}

@@ -8,6 +8,7 @@ use lambda_once::{
     DynamoDbStore, Error, ErrorKind,
     clock::{ManualClock, Timestamp},
     order::{Entity, Sequence},
+    record::Owner,
     store::{
         ClaimRequest, Claimed, FinalStatus, Refusal, Settled, Settlement,
         amend::{Amend, AmendRequest, Amended, Amendment},
@@ -229,6 +230,27 @@ async fn a_settle_takes_a_second_transaction_only_for_an_unusual_mark() {
                 _ => {}
             }
         }
+    }
+}
+
+/// For example after an operator's settle, and a claim of the next delivery.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_settle_of_another_owners_record_takes_one_transaction() {
+    let world = World::new().await;
+    let store = world.store(Calls::Auto, &ManualClock::at(FUTURE)).await;
+    for settlement in settlements() {
+        let (claim, mark) = granted_with(&world, &store, []).await;
+        let mut record = world.read(&claim.key).await;
+        record.insert("owner".to_owned(), owner(9));
+        world.write(&claim.key, record).await;
+        let before = world.transactions();
+        let settled = settle_one(&store, &claim, settlement.clone()).await.unwrap();
+        let (Settled::LeaseLost { current: Some(record) } | Settled::Done { found: Some(record) }) = settled else {
+            panic!("{settlement:?}: {settled:?}")
+        };
+        assert_eq!(record.owner, Some(Owner::from_bytes([9; 16])));
+        assert_eq!(world.transactions() - before, 1, "{settlement:?}");
+        assert_eq!(world.mark_of(&claim).await, mark);
     }
 }
 

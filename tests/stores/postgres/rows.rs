@@ -330,3 +330,45 @@ async fn a_cursor_is_read_only_with_the_index_that_it_was_made_with() {
         assert_eq!(page.map(|page| page.read).map_err(|error| of(&error)), expected, "{cursor}");
     }
 }
+
+/// An amendment of a record that was read before it expired.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_record_that_cannot_be_read_is_gone_for_an_amendment() {
+    let store = support::postgres::migrated().await;
+    let claim = claim();
+    granted(&store, &claim).await;
+    settle_one(&store, &claim, complete("1")).await.unwrap();
+    let record = read_one(&store, &claim).await.unwrap();
+    let admin = support::postgres::client(&support::postgres::connection().await).await;
+    let expire = format!("UPDATE once_records SET status = 9, expiration = 1 WHERE key_hash = {}", literal(&claim));
+    assert_eq!(admin.execute(&expire, &[]).await.unwrap(), 1);
+    for amendment in [Amendment::Forget { completed: true }, Amendment::Redact] {
+        let request = AmendRequest::new(claim.key, &record, amendment);
+        let answer = store.amend(std::slice::from_ref(&request)).await.remove(0);
+        assert_eq!(answer.unwrap(), Amended::Gone, "{request:?}");
+    }
+}
+
+/// A sender may choose the label.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_that_the_database_cannot_encode_fails_only_its_own_claim() {
+    let mut connection = support::postgres::connection().await;
+    let name = support::unique_name("latin");
+    let admin = support::postgres::client(&connection).await;
+    let create = format!("CREATE DATABASE \"{name}\" TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'");
+    admin.batch_execute(&create).await.unwrap();
+    let store = support::postgres::config(connection.dbname(&name).clone()).build().unwrap();
+    store.migrate().await.unwrap();
+
+    let labeled = |label: &str| ClaimRequest { label: Some(label.into()), ..claim() };
+    let requests = [labeled("é"), labeled("🙂"), claim()];
+    let answers = store.claim(&requests).await;
+    assert!(matches!(answers[0], Ok(Claimed::Granted(_))), "{answers:?}");
+    assert_eq!(answers[1].as_ref().unwrap_err().kind(), lambda_once::ErrorKind::Table, "{answers:?}");
+    assert!(matches!(answers[2], Ok(Claimed::Granted(_))), "{answers:?}");
+    assert_eq!(read_one(&store, &requests[0]).await.unwrap().label.as_deref(), Some("é"));
+    assert_eq!(read_one(&store, &requests[1]).await, None);
+
+    drop(store);
+    admin.batch_execute(&format!("DROP DATABASE \"{name}\" WITH (FORCE)")).await.unwrap();
+}

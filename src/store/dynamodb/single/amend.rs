@@ -8,13 +8,13 @@ use crate::{
     clock::Timestamp,
     error::Error,
     future::BoxFuture,
-    record::Status,
+    record::{Record, Status},
     store::{
         FinalStatus, ResultData,
         amend::{AmendRequest, Amended, Amendment},
         dynamodb::{
             DynamoDbStore,
-            item::{newest_known_version, number, text},
+            item::{Item, newest_known_version, number, text},
             schema::Stored,
         },
         rules,
@@ -44,10 +44,16 @@ impl DynamoDbStore {
         };
         let found = match write {
             Write::Applied(_) => return Ok(Amended::Changed),
-            Write::Refused(Some(item)) => Some(self.schema.record(&item, ResultData::Include, AMEND)?),
-            Write::Refused(None) => self.read_one(&request.key, ResultData::Include, AMEND).await?,
+            Write::Refused(Some(item)) => Some(item),
+            Write::Refused(None) => self.read_item(&request.key, ResultData::Include, AMEND).await?,
         };
-        rules::explain_amendment(request, found, now)
+        rules::explain_amendment(request, self.live_record(found, now)?, now)
+    }
+
+    /// Returns the record of an item, unless it has expired and counts as absent, whatever it contains.
+    pub(super) fn live_record(&self, item: Option<Item>, now: Timestamp) -> Result<Option<Record>, Error> {
+        let live = item.filter(|item| !self.schema.is_expired(item, now));
+        live.map(|item| self.schema.record(&item, ResultData::Include, AMEND)).transpose()
     }
 
     /// Returns the expression of an amendment, and its values. Built for each call, because amendments are rare.

@@ -233,15 +233,23 @@ impl DynamoDbStore {
         let mut mark = self.read_mark(&Entity::of(&request.key), AMEND).await?;
         for _ in 0..MAX_TRIES {
             let now = self.clock.now();
+            let marked = match self.schema.amended_mark(mark.as_ref(), request, now) {
+                Ok(marked) => marked,
+                // Only an amendment that is applied needs the mark.
+                Err(error) => {
+                    let item = self.read_item(&request.key, ResultData::Include, AMEND).await?;
+                    let record = self.live_record(item, now)?;
+                    let (change, answer) = rules::amend_record(record.as_ref(), request, now)?;
+                    return if change == rules::Change::Keep { Ok(answer) } else { Err(error) };
+                }
+            };
             let (expression, values) = self.amending_expression(request, now);
-            let record = self.update_within(&request.key, &expression, values)?;
-            let writes = [record, self.schema.amended_mark(mark.as_ref(), request, now)?];
+            let writes = [self.update_within(&request.key, &expression, values)?, marked];
             match self.write_both(AMEND, writes).await? {
                 Written::Applied => return Ok(Amended::Changed),
                 Written::Refused { record: Some(found), .. } => {
                     let item = self.item_of(found, &request.key, ResultData::Include).await?;
-                    let record = item.map(|item| self.schema.record(&item, ResultData::Include, AMEND)).transpose()?;
-                    return rules::explain_amendment(request, record, now);
+                    return rules::explain_amendment(request, self.live_record(item, now)?, now);
                 }
                 Written::Refused { record: None, mark: Some(found) } => {
                     mark = self.mark_of(found, &request.key, AMEND).await?;

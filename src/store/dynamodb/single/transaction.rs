@@ -275,7 +275,7 @@ impl DynamoDbStore {
         claim: Option<&ClaimRequest>,
     ) -> Result<Sent, Error> {
         let error = match commit.send().await {
-            Err(error) if error.kind() == ErrorKind::Request && !error.is_retryable() => error,
+            Err(error) if error.kind() == ErrorKind::Request => error,
             sent => return sent,
         };
         let Settlement::Record { outcome, result: StoredResult { data: Some(_), .. }, retention } = request.settlement
@@ -381,20 +381,18 @@ impl DynamoDbStore {
             Stored::Dropped => set(&names.result_dropped, AttributeValue::Bool(true)),
             Stored::Superseded => set(&names.superseded, AttributeValue::Bool(true)),
         }
-        if self.schema.has_details() {
-            set(&names.operation, text(&*claim.operation));
-            // There was no earlier claim.
-            set(&names.claimed_at, number(settled_at.as_millis()));
-            set(&names.settled_at, number(settled_at.as_millis()));
-            if let Some(label) = &claim.label {
-                set(&names.label, text(&**label));
-            }
-            if let Some(open) = self.schema.open(&claim.key, &claim.operation).filter(|_| status != Status::Completed) {
-                set(&names.open, open);
-            }
-            if let Some(order) = claim.order() {
-                set(&names.sequence, text(order.sequence.to_digits()));
-            }
+        set(&names.operation, text(&*claim.operation));
+        // There was no earlier claim.
+        set(&names.claimed_at, number(settled_at.as_millis()));
+        set(&names.settled_at, number(settled_at.as_millis()));
+        if let Some(label) = &claim.label {
+            set(&names.label, text(&**label));
+        }
+        if let Some(open) = self.schema.open(&claim.key, &claim.operation).filter(|_| status != Status::Completed) {
+            set(&names.open, open);
+        }
+        if let Some(order) = claim.order() {
+            set(&names.sequence, text(order.sequence.to_digits()));
         }
         item
     }

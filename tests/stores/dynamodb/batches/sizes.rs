@@ -1,12 +1,15 @@
 //! The number of requests for several keys.
 
 use lambda_once::{
-    Store,
+    Idempotency, Store,
     record::{EncodedData, Status, StoredData, StoredResult},
-    store::{ResultData, Settlement},
+    store::{
+        ResultData, Settlement,
+        dynamodb::{Calls, Config, Powertools},
+    },
 };
 
-use super::{Claimed, LEASE, MARGIN, RETENTION, Settled, Stores, batch, claims, complete, complete_with};
+use super::{Claimed, LEASE, MARGIN, RETENTION, Settled, Stores, batch, claims, complete, complete_with, support};
 
 #[tokio::test]
 async fn ten_new_keys_take_one_request_to_claim_and_one_to_settle() {
@@ -98,6 +101,28 @@ async fn results_that_exceed_a_mebibyte_together_are_divided() {
         assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))), "{settled:?}");
         assert_eq!(stores.requests(), [batch(2), batch(2)]);
     }
+}
+
+/// In the layout of AWS Powertools for TypeScript a list is a list of DynamoDB.
+#[tokio::test]
+async fn lists_that_exceed_a_mebibyte_together_are_divided() {
+    let stores = Stores::new().await;
+    let config = Config::new(&stores.world.table).calls(Calls::Batched).powertools(Powertools::typescript("orders"));
+    let store = config.build(support::client(&stores.world.url).await).unwrap().with_clock(stores.world.clock.clone());
+    let mut claims = claims(0..4);
+    let once = Idempotency::new(store.clone());
+    for (number, claim) in claims.iter_mut().enumerate() {
+        claim.key = once.key_hash("orders", &number).unwrap();
+        claim.fingerprint = None;
+    }
+    let claimed = store.claim(&claims).await;
+    assert!(claimed.iter().all(|answer| matches!(answer, Ok(Claimed::Granted(_)))), "{claimed:?}");
+    stores.world.proxy.reset();
+    let list = format!("[{}]", vec![format!("\"{}\"", "x".repeat(3_900)); 100].join(","));
+    let settles: Vec<_> = claims.iter().map(|claim| super::settle(claim, complete_with(list.clone()))).collect();
+    let settled = store.settle(&settles).await;
+    assert!(settled.iter().all(|answer| matches!(answer, Ok(Settled::Done { .. }))), "{settled:?}");
+    assert_eq!(stores.requests(), [batch(2), batch(2)]);
 }
 
 #[tokio::test]
