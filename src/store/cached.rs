@@ -28,7 +28,7 @@ use crate::{
     clock::{Clock, SystemClock, Timestamp},
     error::{Error, ErrorKind, ErrorStatus},
     order::{Entity, Mark},
-    record::{KeyHash, Record, StoredData, StoredResult},
+    record::{KeyHash, Record, StoredData},
 };
 
 #[cfg(all(test, feature = "conformance"))]
@@ -37,8 +37,8 @@ mod tests;
 const MAX_BYTES: usize = 1024 * 1024;
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// Size of an entry without its result: the key and the record in memory, and an estimate for the list's links, the
-/// table's slot and the allocator's overhead.
+/// Size of an entry without its result and its texts: the key and the record in memory, and an estimate for the list's
+/// links, the table's slot and the allocator's overhead.
 const ENTRY_BYTES: usize = size_of::<KeyHash>() + size_of::<Entry>() + 96;
 
 /// Caches outcomes in the process's memory, in front of a store. A duplicate that reaches the same execution
@@ -103,8 +103,8 @@ impl<S> CachedStore<S> {
     }
 
     /// Sets the maximum size of all entries together, in bytes. An entry takes about 410 bytes and the bytes of its
-    /// result. The least recently used entries are evicted, and an entry that exceeds the limit by itself is not
-    /// cached.
+    /// result, its label and the name of its operation. The least recently used entries are evicted, and an entry that
+    /// exceeds the limit by itself is not cached.
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
@@ -302,13 +302,16 @@ struct Entry {
 
 impl Entry {
     fn bytes(&self) -> usize {
-        bytes(&self.record.result)
+        bytes(&self.record)
     }
 }
 
-/// Returns the size of an entry with this result, in bytes.
-fn bytes(result: &StoredResult) -> usize {
-    ENTRY_BYTES + result.data.as_ref().map_or(0, StoredData::len)
+/// Returns the size of an entry with this record, in bytes.
+fn bytes(record: &Record) -> usize {
+    let Record { result, operation, label, unknown, .. } = record;
+    let texts: usize = [operation, label].into_iter().flatten().map(|text| text.len()).sum();
+    let unknown = if unknown.is_empty() { 0 } else { serde_json::to_string(unknown).map_or(0, |text| text.len()) };
+    ENTRY_BYTES + result.data.as_ref().map_or(0, StoredData::len) + texts + unknown
 }
 
 struct Entries {
@@ -357,7 +360,7 @@ impl Entries {
             return;
         }
         self.remove(&request.key);
-        if bytes(&record.result) > max_bytes {
+        if bytes(record) > max_bytes {
             return;
         }
         let entry = Entry { record: record.clone(), result_data: request.result_data, asked };

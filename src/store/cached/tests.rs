@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     clock::ManualClock,
     documented::assert_states,
-    record::{Difference, Fingerprint, Owner, PayloadPart},
+    record::{Difference, Fingerprint, Owner, PayloadPart, StoredResult},
     store::{
         Mismatch, MismatchState, Settlement, Takeover,
         fault::{Call, FaultStore},

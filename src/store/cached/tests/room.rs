@@ -2,9 +2,12 @@
 
 use super::*;
 
+/// Size of an entry without its result.
+const WITHOUT_RESULT: usize = ENTRY_BYTES + "orders".len();
+
 #[tokio::test]
 async fn the_least_recently_used_make_room() {
-    let of_one = ENTRY_BYTES + 100;
+    let of_one = WITHOUT_RESULT + 100;
     let environment = Environment::new().with(|store| store.max_bytes(3 * of_one));
     let result = "x".repeat(100);
     let mut claims = Vec::new();
@@ -26,7 +29,7 @@ async fn the_least_recently_used_make_room() {
 
 #[tokio::test]
 async fn an_oversized_record_is_not_cached_and_evicts_nothing() {
-    let environment = Environment::new().with(|store| store.max_bytes(ENTRY_BYTES + 100));
+    let environment = Environment::new().with(|store| store.max_bytes(WITHOUT_RESULT + 100));
     let small = environment.known(complete("1")).await;
     let large = environment.known(complete(&"x".repeat(101))).await;
     assert_eq!((environment.keeps(&small), environment.keeps(&large)), (true, false));
@@ -35,4 +38,16 @@ async fn an_oversized_record_is_not_cached_and_evicts_nothing() {
     assert!(environment.keeps(&small));
     let largest = environment.known(complete(&"x".repeat(100))).await;
     assert_eq!((environment.keeps(&small), environment.keeps(&largest)), (false, true));
+}
+
+#[tokio::test]
+async fn labels_do_not_exceed_the_caches_limit() {
+    let environment = Environment::new().with(|store| store.max_bytes(WITHOUT_RESULT + 100));
+    for (label, is_kept) in [("x".repeat(99), true), ("x".repeat(100), false)] {
+        let claim = ClaimRequest { label: Some(label.into()), ..new_claim() };
+        environment.granted(&claim).await;
+        environment.settle(&claim, complete("1")).await.unwrap();
+        environment.replayed(&claim).await;
+        assert_eq!(environment.keeps(&claim), is_kept);
+    }
 }
