@@ -288,7 +288,8 @@ impl LayerSettings {
         let is_trouble = match &answer {
             Ok(ClaimAnswer::Granted(_) | ClaimAnswer::Refused(_)) => false,
             Ok(ClaimAnswer::OutOfTime) => self.engine.clock.now() < window.stop,
-            Err(error) => error.kind() != ErrorKind::Format,
+            // No outage: the operation may have run in a newer deployment, or in the home Region.
+            Err(error) => !matches!(error.kind(), ErrorKind::Format | ErrorKind::Config),
         };
         if self.fails_open && is_trouble {
             if let Err(error) = &answer {
@@ -324,6 +325,7 @@ impl LayerSettings {
     async fn pass<S: Inner<B>, B: RequestBody>(&self, mut work: Work<S, B>) -> Answer<S, B> {
         let Some(transactions) = &self.transactions else { return work.pass().await };
         let request = self.needs_request_later().then(|| work.parts.clone());
+        let window = self.window(&work.parts);
         let transaction = (transactions.begin)(&mut work.parts.extensions);
         let response = work.pass().await?;
         // Its body is not read, so its trailers are unknown.
@@ -335,7 +337,8 @@ impl LayerSettings {
             Ok(ResponseAction::Release | ResponseAction::Keep) => Conclusion::Released(response),
             Err(problem) => Conclusion::Released(self.refuse_unclaimed(problem, request.as_ref())),
         };
-        match self.engine.commit(End::settled_with(None, None, conclusion), transaction).await.into_conclusion() {
+        let end = End::settled_with(None, None, conclusion);
+        match self.engine.commit(end, window, transaction).await.into_conclusion() {
             Conclusion::Completed(response) | Conclusion::Released(response) => Ok(response),
             Conclusion::NotCommitted(failure) => {
                 Ok(self.refuse_unclaimed(Problem::of_commit(&failure), request.as_ref()))

@@ -7,8 +7,12 @@ use miniz_oxide::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    codec::ResultCodec, guard::catch_panic, outcome::StoredFailure, policy::Results, settings::EngineSettings,
-    verdict::Failure,
+    codec::ResultCodec,
+    guard::catch_panic,
+    outcome::StoredFailure,
+    policy::Results,
+    settings::EngineSettings,
+    verdict::{Failure, MAX_DEPTH},
 };
 use crate::{
     error::{BoxError, Error, ErrorKind, ErrorStatus},
@@ -225,7 +229,7 @@ fn undecodable(why: &'static str) -> Error {
 /// Returns the text of a codec's error, with its sources. Must be called in a place where panics are caught.
 fn contained_text(error: BoxError) -> String {
     let sources = std::iter::successors(Some(&*error as &dyn std::error::Error), |error| error.source());
-    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    sources.take(MAX_DEPTH).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Decodes JSON text, compressed or not.

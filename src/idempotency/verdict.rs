@@ -56,7 +56,7 @@ impl Verdict {
 }
 
 /// The maximum depth to which a chain of sources is searched. It comes from user code, and need not end.
-const MAX_DEPTH: usize = 64;
+pub(super) const MAX_DEPTH: usize = 64;
 
 /// Returns an error and its sources, from the outermost to the first cause.
 pub(crate) fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {

@@ -135,14 +135,16 @@ impl Window {
         }
     }
 
-    /// Returns the window of a lease that a run under this one has renewed at `sent`.
+    /// Returns the window of a lease that a run under this one has renewed at `sent`, or that is claimed then.
     pub(crate) fn renewed(&self, sent: Timestamp, settings: &EngineSettings) -> Self {
         Self { limit: self.limit, ..Self::new(sent, Deadline::UNKNOWN, settings) }
     }
 
-    /// Returns the same window, in which settling ends at `until` if that is earlier.
+    /// Returns the same window, in which settling ends at `until` if that is earlier, and a late settle has no more
+    /// time than others.
     pub(crate) fn settling_until(self, until: Timestamp) -> Self {
-        Self { settle_by: self.settle_by.min(until), ..self }
+        let settle_by = self.settle_by.min(until);
+        Self { settle_by, limit: Limit::Deadline(settle_by.after(RESPONSE)), ..self }
     }
 
     /// Returns the same window, in which nothing is started after `stop` if that is earlier.
@@ -151,10 +153,10 @@ impl Window {
         Self { stop: self.stop.min(stop), ..self }
     }
 
-    /// Returns the end of a settle that begins at `now`, and of its retries. A late settle that records an outcome may
-    /// use the time until shortly before the deadline. A release ends with its lease anyway.
-    pub(crate) fn settles_until(&self, now: Timestamp, records_outcome: bool) -> Timestamp {
-        if self.settle_by.since(now) >= MIN_CALL_TIME || !records_outcome {
+    /// Returns the end of a settle that begins at `now`, and of its retries. A late settle may use the time until
+    /// shortly before the deadline, unless it is optional, because the claim would end with its lease anyway.
+    pub(crate) fn settles_until(&self, now: Timestamp, is_needed: bool) -> Timestamp {
+        if self.settle_by.since(now) >= MIN_CALL_TIME || !is_needed {
             return self.settle_by;
         }
         self.settle_by.max(match self.limit {
@@ -230,17 +232,25 @@ mod tests {
         let millis = Duration::from_millis;
         let deadline = NOW.after(Duration::from_secs(20));
         let known = window(Deadline::at(deadline));
-        let time = |left: u64, records_outcome| {
+        let time = |left: u64, is_needed| {
             let now = deadline.before(millis(left));
-            known.settles_until(now, records_outcome).since(now)
+            known.settles_until(now, is_needed).since(now)
         };
         assert_eq!(time(1_000, true), millis(500), "from the handler deadline to half of the reserve");
         assert_eq!([590, 400, 90].map(|left| time(left, true)), [540, 350, 40].map(millis));
         assert_eq!([50, 1].map(|left| time(left, true)), [0, 0].map(millis));
         assert_eq!(time(0, true), LAST_SETTLE, "the deadline has passed");
-        assert_eq!([590, 400, 0].map(|left| time(left, false)), [90, 0, 0].map(millis), "releases");
+        assert_eq!([590, 400, 0].map(|left| time(left, false)), [90, 0, 0].map(millis), "optional releases");
         let unknown = window(Deadline::UNKNOWN);
         let late = NOW.after(Duration::from_secs(40));
         assert_eq!(unknown.settles_until(late, true), late.after(LAST_SETTLE));
+        for window in [known, unknown] {
+            let until = NOW.after(Duration::from_secs(5));
+            let window = window.settling_until(until);
+            for left in [200, 90, 1].map(millis) {
+                let ends = window.settles_until(until.before(left), true);
+                assert_eq!(ends, until, "the end of a withdrawal is not moved");
+            }
+        }
     }
 }

@@ -82,7 +82,7 @@ where
         run: Run<T>,
         lambda: &Arc<Context>,
         begun: Timestamp,
-        bounds: Bounds,
+        (bounds, window): (Bounds, Window),
     ) -> impl Future<Output = Event> + Send + use<'a, S, H, T, Args>
     where
         H: Handler<T, Args>,
@@ -123,7 +123,7 @@ where
             let end = run.await;
             spans::add_end(process.as_deref(), &end);
             let end = match slot.take() {
-                Some(transaction) => engine.commit(end, transaction).await,
+                Some(transaction) => engine.commit(end, window, transaction).await,
                 None => end,
             };
             Event::Ran(index, end, begun)

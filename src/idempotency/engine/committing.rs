@@ -19,6 +19,7 @@ use crate::{
         claim::Claim,
         guard::catch_panic,
         verdict::{Failure, Verdict},
+        window::Window,
     },
     record::{KeyHash, Owner, Record, Status},
     store::{ClaimRequest, Claimed, ResultData, SettleRequest, Settled, Settlement, transaction::Transactional},
@@ -88,10 +89,14 @@ enum Fate {
 
 impl Engine {
     /// Ends the transaction of a run. A success is committed and recorded with it. Anything else that must be recorded
-    /// remains in the end.
-    pub(crate) async fn commit<T: Send>(&self, mut end: End<T>, writes: Box<dyn Commit>) -> End<T> {
+    /// remains in the end. `window` limits the transaction of a run without a claim.
+    pub(crate) async fn commit<T: Send>(&self, mut end: End<T>, window: Window, writes: Box<dyn Commit>) -> End<T> {
         if !matches!(end.conclusion, Conclusion::Completed(_)) {
-            if let Err(error) = self.abandon(end.claim.as_ref(), &*writes).await {
+            let abandoned = match &end.claim {
+                Some(claim) => self.abandon(Some(claim), &*writes).await,
+                None => confirm_within(self.time_without_claim(window), writes.abandon()).await,
+            };
+            if let Err(error) = abandoned {
                 let key = end.claim.as_ref().map(Claim::key);
                 doubt(key, error, &mut end);
                 end.held_until = end.claim.as_ref().map(Claim::lease_until);
@@ -100,17 +105,28 @@ impl Engine {
         }
         match end.take_due() {
             Some((claim, settlement)) => self.commit_claimed(claim, settlement, end, writes).await,
-            None => {
-                if let Err(error) = self.within_transaction(Duration::MAX, COMMIT, writes.commit(None)).await {
-                    if may_be_committed(&error) {
-                        tell_doubt(None, &error);
-                    }
-                    let verdict = verdict_of(&error, Verdict::Unknown, &*writes);
-                    end.conclude(Conclusion::NotCommitted(Failure::new(verdict, error)));
-                }
-                end
-            }
+            None => self.commit_alone(self.time_without_claim(window), end, writes).await,
         }
+    }
+
+    /// Returns the time that is left to end a transaction without a claim. No lease limits it.
+    fn time_without_claim(&self, window: Window) -> Duration {
+        let now = self.clock.now();
+        window.deadline().map_or(Duration::MAX, |_| window.settles_until(now, true).since(now))
+    }
+
+    /// Commits the writes of a successful run without a record, and waits for the response for this long.
+    async fn commit_alone<T: Send>(&self, time: Duration, mut end: End<T>, writes: Box<dyn Commit>) -> End<T> {
+        if let Err(error) = self.within_transaction(time, COMMIT, writes.commit(None)).await {
+            if may_be_committed(&error) {
+                tell_doubt(None, &error);
+            }
+            end.conclude(match verdict_of(&error, Verdict::Unknown, &*writes) {
+                Verdict::Superseded => Conclusion::Superseded,
+                verdict => Conclusion::NotCommitted(Failure::new(verdict, error)),
+            });
+        }
+        end
     }
 
     /// Abandons the transaction of a run under this claim, and leaves time for the following settle.

@@ -102,11 +102,9 @@ impl Engine {
     /// Returns the time at which a settle that is sent at `now` is given up. Outcomes are retried for as long as there
     /// is time. A release is optional, unless the operation could never run without it.
     fn settles_until(&self, claim: &Claim, is_release: bool, now: Timestamp) -> Timestamp {
-        let until = claim.granted().window.settles_until(now, !is_release);
-        match self.settings.after_unknown {
-            AfterUnknown::Rerun if is_release => until.min(now.after(RELEASE_FOR)),
-            _ => until,
-        }
+        let is_optional = is_release && self.settings.after_unknown == AfterUnknown::Rerun;
+        let until = claim.granted().window.settles_until(now, !is_optional);
+        if is_optional { until.min(now.after(RELEASE_FOR)) } else { until }
     }
 
     /// Returns the time at which a release, or a read that precedes one, is given up that the store has just refused.

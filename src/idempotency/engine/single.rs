@@ -94,10 +94,11 @@ impl Engine {
     {
         let claim_of_panic = claim.clone();
         let settled = async {
+            let window = claim.granted().window;
             let mut end = self.run_with_heartbeat(claim, work, |value| value).await;
             if let Some(writes) = writes {
                 // Boxed, because it is rare and every run would reserve space for it.
-                end = Box::pin(self.commit(end, writes)).await;
+                end = Box::pin(self.commit(end, window, writes)).await;
             }
             self.settle(end).await
         };
@@ -123,7 +124,7 @@ impl Engine {
         let mut end = self.run(None, bounds, work, |value| value).await;
         if let Some(writes) = writes {
             // Boxed, because it is rare and every run would reserve space for it.
-            end = Box::pin(self.commit(end, writes)).await;
+            end = Box::pin(self.commit(end, window, writes)).await;
         }
         let Ok(outcome) = end.into_outcome(|_| Ok::<_, Infallible>(Outcome::NotStarted));
         outcome

@@ -163,7 +163,7 @@ impl Engine {
         wait_up_to: Duration,
     ) -> Result<ClaimAnswer, Error> {
         let limit = self.clock.now().after(wait_up_to).min(window.stop);
-        let mut wait = None;
+        let (mut window, mut wait) = (window, None);
         loop {
             let refusal = match self.claim_one(candidate, window).await? {
                 ClaimAnswer::Refused(refusal @ Refusal::InProgress { .. }) => refusal,
@@ -171,6 +171,10 @@ impl Engine {
             };
             if let Some(refusal) = self.wait_until_free(candidate, refusal, &mut wait, limit).await? {
                 return Ok(ClaimAnswer::Refused(refusal));
+            }
+            if window.max_duration().is_some() {
+                // Of a lease that the wait has shortened, too little might be left for a renewal.
+                window = window.renewed(self.clock.now(), &self.settings);
             }
         }
     }

@@ -1,6 +1,9 @@
 //! Results that a codec encodes.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
 
 use lambda_once::{
     BoxError, ErrorKind, Failure, Idempotency, MemoryStore, Outcome, ResultCodec, Store,
@@ -178,6 +181,39 @@ async fn a_result_that_the_codec_does_not_encode_is_dropped_and_never_plain() {
         assert_eq!(world.record().await.unwrap().result, StoredResult::DROPPED);
         assert_outcome!(replay(&world.once).await, Ok(Outcome::ReplayedWithoutResult));
     }
+}
+
+/// A codec and its error, which is its own source.
+#[derive(Clone, Copy, Debug)]
+struct Endless;
+
+impl fmt::Display for Endless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no key to encrypt with")
+    }
+}
+
+impl std::error::Error for Endless {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self)
+    }
+}
+
+impl ResultCodec for Endless {
+    fn encode(&self, _: &KeyHash, _: &[u8]) -> Result<EncodedData, BoxError> {
+        Err(Self.into())
+    }
+
+    fn decode(&self, _: &KeyHash, _: &EncodedData) -> Result<Vec<u8>, BoxError> {
+        Err(Self.into())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_codec_error_whose_sources_do_not_end_drops_the_result() {
+    let world = World::with(|builder| builder.result_codec(Endless));
+    assert_outcome!(charge(&world.once).await, Ok(Outcome::Executed(_)));
+    assert_eq!(world.record().await.unwrap().result, StoredResult::DROPPED);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lambda_once::{
-    Builder, Deadline, ErrorKind, Failure, Idempotency, MemoryStore, Outcome,
+    AfterUnknown, Builder, Deadline, ErrorKind, Failure, Idempotency, MemoryStore, Outcome,
     store::fault::{Call, Fault},
 };
 use tokio::time::{Instant, sleep};
@@ -136,6 +136,17 @@ async fn an_outcome_that_comes_after_the_deadline_or_without_one_has_a_second() 
         let (outcome, known) = world.spend(Spends::Blocking(time), deadline, Ok(7)).await;
         assert_outcome!(outcome, Outcome::Unrecorded(7));
         assert!(known <= millis(time + 1_000), "{known:?}");
+    }
+}
+
+/// Nothing else would free it.
+#[tokio::test(start_paused = true)]
+async fn under_refuse_a_late_transient_failure_frees_the_key() {
+    for (time, deadline) in [(19_600, deadline()), (29_500, Deadline::UNKNOWN)] {
+        let world = World::distant(millis(60), |builder| builder.after_unknown(AfterUnknown::Refuse));
+        let (outcome, _) = world.spend(Spends::Blocking(time), deadline, Err(Failure::transient("busy"))).await;
+        assert_outcome!(outcome, Outcome::Failed(_));
+        assert_eq!(world.record().await, None, "after {time} ms");
     }
 }
 

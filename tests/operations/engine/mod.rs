@@ -8,6 +8,7 @@ use crate::support;
 mod claims;
 mod classifiers;
 mod codecs;
+mod commits;
 mod courtesies;
 mod deadlines;
 mod engines;
@@ -33,14 +34,15 @@ use std::{
 };
 
 use lambda_once::{
-    Builder, Error, Failure, Idempotency, MemoryStore, Outcome, Store,
-    record::Record,
+    BoxFuture, Builder, Error, Failure, Idempotency, MemoryStore, Outcome, Store,
+    record::{KeyHash, Record},
     store::{
-        ResultData,
+        Answers, ClaimRequest, Claimed, ResultData, SettleRequest, Settled,
         fault::{Call, FaultStore},
     },
 };
-use support::{assert_outcome, clock::TokioClock};
+use support::{assert_outcome, clock::TokioClock, delegate::delegate};
+use tokio::time::sleep;
 
 const CHARGE: &str = "charge";
 const KEY: &str = "order 7";
@@ -50,6 +52,38 @@ const MARGIN: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 /// The time that a handler may run by default.
 const UNTIL_STOP: Duration = Duration::from_millis(28_500);
+
+/// A store that applies a request only after this time, so a call that is given up before then has no effect.
+#[derive(Clone, Debug)]
+struct Distant {
+    records: MemoryStore,
+    latency: Duration,
+}
+
+impl Store for Distant {
+    delegate!(records: limits, id, warm_up);
+
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        Box::pin(async move {
+            sleep(self.latency).await;
+            self.records.claim(requests).await
+        })
+    }
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        Box::pin(async move {
+            sleep(self.latency).await;
+            self.records.settle(requests).await
+        })
+    }
+
+    fn read<'a>(&'a self, keys: &'a [KeyHash], data: ResultData) -> BoxFuture<'a, Answers<Option<Record>>> {
+        Box::pin(async move {
+            sleep(self.latency).await;
+            self.records.read(keys, data).await
+        })
+    }
+}
 
 /// An engine with the default settings on a memory store, with one clock.
 struct World {
@@ -72,6 +106,14 @@ impl World {
         let store = FaultStore::new(records.clone(), 1);
         let once = settings(Idempotency::builder(store.clone()).clock(clock.clone())).build().unwrap();
         Self { clock, records, store, once, runs: Arc::default() }
+    }
+
+    /// Creates a world whose engine reaches the store after this time, with other settings.
+    fn distant(latency: Duration, settings: impl FnOnce(Builder) -> Builder) -> Self {
+        let world = Self::new();
+        let store = Distant { records: world.records.clone(), latency };
+        let once = settings(Idempotency::builder(store).clock(world.clock.clone())).build().unwrap();
+        Self { once, ..world }
     }
 
     /// Returns another engine on the same store and clock, as in another execution environment.

@@ -4,8 +4,8 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use futures_util::future::{join_all, pending};
 use lambda_once::{
-    AfterUnknown, Error, ErrorKind, Failure, Idempotency, Mismatch, MismatchState, Outcome, ProbeResult,
-    clock::Timestamp,
+    AfterUnknown, Claim, Error, ErrorKind, Failure, Idempotency, Mismatch, MismatchState, Outcome, ProbeResult,
+    clock::{Clock, Timestamp},
     record::{RECORD_VERSION, Status},
     store::fault::{Call, Fault},
 };
@@ -246,6 +246,20 @@ async fn a_handler_after_a_wait_ends_at_its_invocations_handler_deadline() {
     let (_, waited) = tokio::join!(world.hold(10 * SECOND, Err(Failure::transient("again"))), hangs);
     assert_outcome!(waited, Ok(Outcome::Interrupted(_)));
     assert_eq!(begun.elapsed(), UNTIL_STOP);
+}
+
+/// Otherwise a renewal might not return before the handler deadline.
+#[tokio::test(start_paused = true)]
+async fn without_a_deadline_a_run_after_a_wait_has_a_whole_lease() {
+    let world = World::new();
+    let time_left = |claim: Option<Claim>| {
+        let left = claim.unwrap().handler_deadline().since(world.clock.now());
+        async move { Ok::<_, Failure>(left) }
+    };
+    let waits = world.once.operation(CHARGE, KEY).payload("995 cents").wait_up_to(60 * SECOND);
+    let held = world.hold(20 * SECOND, Err(Failure::transient("again")));
+    let (_, waited) = tokio::join!(held, waits.run_with(time_left));
+    assert_outcome!(waited, Ok(Outcome::Executed(left)) if left == Duration::from_millis(28_500));
 }
 
 #[tokio::test(start_paused = true)]

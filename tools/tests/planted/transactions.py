@@ -39,8 +39,7 @@ TRANSACTIONS = [
           "stores transactions::late::"),
     # All or nothing.
     Plant("T", "a failure commits the handler's writes", COMMITTING,
-          "if !matches!(end.conclusion, Conclusion::Completed(_)) {\n            if let Err(error) = self.abandon(end.claim.as_ref(), &*writes).await {",
-          "if !matches!(end.conclusion, Conclusion::Completed(_)) {\n            if let Err(error) = writes.commit(None).await {",
+          "Some(claim) => self.abandon(Some(claim), &*writes).await,", "Some(_) => writes.commit(None).await.map(drop),",
           "stores transactions::commits::"),
     Plant("T", "a run that is dropped leaves its transaction open", COMMITTING,
           "drop(self.store.abandon(&self.transaction));", "",

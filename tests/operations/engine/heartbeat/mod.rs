@@ -91,7 +91,7 @@ async fn a_short_lease_is_renewed_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_shortened_by_a_wait_is_renewed_in_time() {
+async fn a_lease_is_renewed_after_a_wait_too() {
     let world = World::new();
     let first = world.once.operation(CHARGE, KEY).run(|| async {
         sleep(25 * SECOND).await;
