@@ -28,8 +28,15 @@ use crate::{error::Error, store::Store};
 /// that have never run. It is refused ([`ErrorKind::Config`](crate::ErrorKind::Config)), and so is the first while both
 /// exist, by `validate` or at the first event. Clones of one service count as one. So do services that are created at
 /// the same source line with the same handler, equal keys and equal settings, as in a function that makes its service
-/// for each event. A handler or a [`Key::from_fn`](crate::Key::from_fn) that captures something, or is a function
-/// pointer, equals no other. Give each such service an engine with a name:
+/// for each event. Settings that differ are noticed at the next event of each service. A handler or a
+/// [`Key::from_fn`](crate::Key::from_fn) that captures something, or is a function pointer, equals no other.
+///
+/// Layers show less of their handlers. Two invocation layers of one line differ if the types of their events do, or
+/// those of their inner services once both have handled an event, so two closures of one type count as one. HTTP layers
+/// of one line count as one, whatever they wrap. There a key that was used for another method or path is refused as a
+/// mismatch.
+///
+/// Give each service of one kind an engine with a name:
 ///
 /// ```
 /// # #[cfg(feature = "sqs")] {

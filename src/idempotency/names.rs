@@ -71,16 +71,14 @@ struct Service {
     /// The type of its handler. `None` if it captures something, or is a pointer, because its type does not determine
     /// its behavior.
     handler: Option<TypeId>,
-    /// Its keys and settings, once they were needed.
-    terms: Option<Terms>,
-}
-
-#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
-#[derive(Debug)]
-struct Terms {
-    keys: Vec<Key>,
-    /// Their `Debug` output, because hooks cannot be compared.
-    settings: String,
+    /// The name of the type of an invocation layer's events.
+    event: &'static str,
+    /// The type of the service inside an invocation layer, once it has handled an event.
+    inner: Option<TypeId>,
+    /// Its keys, once it was checked.
+    keys: Option<Vec<Key>>,
+    /// The `Debug` output of its settings, because hooks cannot be compared, once it was needed.
+    settings: Option<String>,
 }
 
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
@@ -90,16 +88,20 @@ impl Service {
     }
 
     fn is(&self, other: &Self) -> bool {
-        if self.handler.is_none() || (self.place, self.handler) != (other.place, other.handler) {
-            return false;
-        }
-        // A service whose terms are unknown is compared when it is checked itself.
-        let (Some(ours), Some(theirs)) = (&self.terms, &other.terms) else { return true };
-        let mut keys = ours.keys.iter().zip(&theirs.keys);
-        ours.keys.len() == theirs.keys.len()
-            && keys.all(|(ours, theirs)| ours.is_same(theirs))
-            && ours.settings == theirs.settings
+        self.handler.is_some()
+            && (self.place, self.handler, self.event) == (other.place, other.handler, other.event)
+            && may_equal(self.inner.as_ref(), other.inner.as_ref(), |ours, theirs| ours == theirs)
+            && may_equal(self.keys.as_ref(), other.keys.as_ref(), |ours, theirs| {
+                ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(ours, theirs)| ours.is_same(theirs))
+            })
+            && may_equal(self.settings.as_ref(), other.settings.as_ref(), |ours, theirs| ours == theirs)
     }
+}
+
+/// Compares a part of two services. One that is unknown may equal any, and is compared when its service is checked.
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+fn may_equal<T>(ours: Option<&T>, theirs: Option<&T>, is_equal: impl FnOnce(&T, &T) -> bool) -> bool {
+    ours.zip(theirs).is_none_or(|(ours, theirs)| is_equal(ours, theirs))
 }
 
 /// The registration of a service in the process. Clones of a service share it, and it ends with the last of them.
@@ -131,30 +133,59 @@ fn alive() -> MutexGuard<'static, Vec<Service>> {
 impl Registration {
     /// Registers a service of this kind, with handlers of this type. Must be called by its constructor, which tracks
     /// its caller.
+    #[cfg(any(feature = "batch", feature = "http"))]
     #[track_caller]
     pub(crate) fn new<H: 'static>(engine: &Engine, kind: &'static str) -> Self {
+        Self::register(engine, kind, (size_of::<H>() == 0).then(TypeId::of::<H>), "")
+    }
+
+    /// Registers a layer of this kind, for events of type `T`. Must be called by its constructor, too.
+    #[cfg(feature = "invocation")]
+    #[track_caller]
+    pub(crate) fn of_layer<T>(engine: &Engine, kind: &'static str) -> Self {
+        Self::register(engine, kind, Some(TypeId::of::<()>()), std::any::type_name::<T>())
+    }
+
+    #[track_caller]
+    fn register(engine: &Engine, kind: &'static str, handler: Option<TypeId>, event: &'static str) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if engine.settings.name.is_some() {
             return Self { unnamed: None };
         }
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let (store, scope) = (engine.store.id(), engine.settings.scope().into());
-        let (place, handler) = (Location::caller(), (size_of::<H>() == 0).then(TypeId::of::<H>));
-        alive().push(Service { id, store, scope, kind, place, handler, terms: None });
+        let place = Location::caller();
+        let (inner, keys, settings) = (None, None, None);
+        alive().push(Service { id, store, scope, kind, place, handler, event, inner, keys, settings });
         Self { unnamed: Some(Arc::new(Unnamed(id))) }
     }
 
-    /// Fails while another service exists that shares the records of this one. `keys` and `settings` are called only if
-    /// another service may be the same one, created again.
-    pub(crate) fn check(&self, keys: impl FnOnce() -> Vec<Key>, settings: impl fmt::Debug) -> Result<(), Error> {
+    /// Fails while another service exists that shares the records of this one. `keys` is called the first time, and
+    /// again if another service may be the same one, created again. The settings are formatted only then.
+    #[cfg(any(feature = "batch", feature = "http"))]
+    pub(crate) fn check(&self, keys: impl Fn() -> Vec<Key>, settings: impl fmt::Debug) -> Result<(), Error> {
+        self.check_around(None, keys, settings)
+    }
+
+    /// Does the same around a service of this type, if it is known.
+    pub(crate) fn check_around(
+        &self,
+        inner: Option<TypeId>,
+        keys: impl Fn() -> Vec<Key>,
+        settings: impl fmt::Debug,
+    ) -> Result<(), Error> {
         let Some(Unnamed(id)) = self.unnamed.as_deref() else { return Ok(()) };
         let mut alive = alive();
         let Some(place) = alive.iter().position(|service| service.id == *id) else { return Ok(()) };
+        let ours = &mut alive[place];
+        ours.inner = ours.inner.or(inner);
+        ours.keys.get_or_insert_with(&keys);
         let shares = |other: &Service| other.id != *id && other.shares_records_with(&alive[place]);
         if !alive.iter().any(shares) {
             return Ok(());
         }
-        alive[place].terms = Some(Terms { keys: keys(), settings: format!("{settings:?}") });
+        let ours = &mut alive[place];
+        (ours.keys, ours.settings) = (Some(keys()), Some(format!("{settings:?}")));
         let ours = &alive[place];
         let shares = |other: &&Service| other.id != *id && other.shares_records_with(ours) && !other.is(ours);
         let Some(theirs) = alive.iter().find(shares) else { return Ok(()) };

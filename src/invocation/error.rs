@@ -136,7 +136,9 @@ pub enum InvocationError<E> {
         /// A description of the failure, which includes the text of a [replayed failure](OutcomeKind::ReplayedFailure).
         message: Cow<'static, str>,
     },
-    /// An error of the library or of its store. Nothing ran.
+    /// An error of the library or of its store. Nothing ran, unless its kind is
+    /// [`StoredResult`](crate::ErrorKind::StoredResult): the operation is done, and this invocation may also have run
+    /// it.
     Library(Error),
 }
 

@@ -49,7 +49,7 @@ impl<T> InvocationLayer<T> {
     /// Creates a layer on this engine. `key` selects from the event, and `Key::pointer("")` selects all of it.
     #[track_caller]
     pub fn new(engine: Idempotency, key: Key) -> Self {
-        Self { settings: LayerSettings::new(&engine.engine, key), event: PhantomData }
+        Self { settings: LayerSettings::new::<T>(&engine.engine, key), event: PhantomData }
     }
 
     /// Sets the payload that distinguishes a repeated operation from a misused key.
@@ -123,7 +123,7 @@ impl<T> InvocationLayer<T> {
     /// * The engine's policy is [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), which this layer does not support.
     /// * Another layer exists on the same [unnamed engine](Idempotency#names).
     pub fn validate(self) -> Result<Self, Error> {
-        self.settings.check()?;
+        self.settings.check(None)?;
         self.settings.engine.check_keys(OPERATION, None)?;
         Ok(self)
     }

@@ -33,9 +33,9 @@
 //! | failed permanently before | [`ReplayedFailure`](crate::OutcomeKind::ReplayedFailure), with that error's text | ends the same way |
 //! | superseded by a newer operation, before | [`Superseded`](crate::OutcomeKind::Superseded) | ends the same way |
 //! | running elsewhere | [`InProgress`](crate::OutcomeKind::InProgress) | helps |
-//! | overtaken by an unfinished run | [`LeaseLost`](crate::OutcomeKind::LeaseLost) | helps |
+//! | overtaken by an unfinished run, or its record was deleted | [`LeaseLost`](crate::OutcomeKind::LeaseLost) | helps |
 //! | key used for a different payload | [`Mismatch`](crate::OutcomeKind::Mismatch) | ends the same way; helps if that operation is running, and fails transiently |
-//! | ended without an outcome before, under `Refuse` | [`Abandoned`](crate::OutcomeKind::Abandoned) | ends the same way, until an operator deletes the record |
+//! | ended without an outcome before, under `Refuse` | [`Abandoned`](crate::OutcomeKind::Abandoned) | ends the same way, until an operator [amends](crate::store::amend) the record or it expires |
 //! | panicked | [`Interrupted`](crate::OutcomeKind::Interrupted) | finds out, once the lease has ended |
 //! | cancelled at the handler deadline | [`Interrupted`](crate::OutcomeKind::Interrupted) | finds out, once the lease has ended |
 //! | no time left to start | [`NotStarted`](crate::OutcomeKind::NotStarted) | helps |

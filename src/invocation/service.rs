@@ -1,6 +1,7 @@
 //! Processes one event, from its key to its result.
 
 use std::{
+    any::TypeId,
     borrow::Cow,
     fmt,
     marker::PhantomData,
@@ -91,7 +92,10 @@ where
         let clone = self.inner.clone();
         let inner = mem::replace(&mut self.inner, clone);
         let settings = Arc::clone(&self.settings);
-        Box::pin(async move { settings.respond::<_, T, _>(inner, event).await })
+        Box::pin(async move {
+            settings.check(Some(TypeId::of::<S>()))?;
+            settings.respond::<_, T, _>(inner, event).await
+        })
     }
 }
 
@@ -108,7 +112,6 @@ impl LayerSettings {
         T: DeserializeOwned + Send,
         R: Serialize + DeserializeOwned + Send,
     {
-        self.check()?;
         let engine = &self.engine;
         let tenant = event.context.tenant_id.as_deref();
         engine.check_keys(OPERATION, tenant)?;
@@ -270,7 +273,7 @@ fn result<R: DeserializeOwned, E>(outcome: Outcome<R>, own: Option<E>) -> Result
         }
         (Outcome::InProgress { .. }, _) => (Temporary, "another invocation is running the operation".into()),
         (Outcome::LeaseLost, _) => {
-            (Ambiguous, "the handler outlived its lease, and another invocation is running the operation".into())
+            (Ambiguous, "the handler lost its claim, and another invocation may be running the operation".into())
         }
         (Outcome::Mismatch(mismatch), _) => {
             let is_running = matches!(mismatch.state, MismatchState::InProgress { .. });

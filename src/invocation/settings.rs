@@ -1,6 +1,6 @@
 //! The settings of the layer, and their validation.
 
-use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+use std::{any::TypeId, borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -72,9 +72,9 @@ impl fmt::Debug for ReplayHook {
 
 impl LayerSettings {
     #[track_caller]
-    pub(super) fn new(engine: &Engine, key: Key) -> Self {
+    pub(super) fn new<T>(engine: &Engine, key: Key) -> Self {
         Self {
-            registration: Registration::new::<()>(engine, OPERATION),
+            registration: Registration::of_layer::<T>(engine, OPERATION),
             operation: engine.log_name(OPERATION),
             engine: engine.with_max_result_bytes(MAX_RESPONSE_BYTES).for_operation(&engine.log_name(OPERATION)),
             key,
@@ -86,10 +86,12 @@ impl LayerSettings {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), Error> {
+    /// Refuses settings that contradict each other, and a second layer. `inner` is the type of the inner service, if it
+    /// is known.
+    pub(super) fn check(&self, inner: Option<TypeId>) -> Result<(), Error> {
         let settings =
             (&self.engine.settings, (&self.payload, &self.label), self.wait_up_to, self.heartbeat, &self.before_replay);
-        self.registration.check(|| vec![self.key.clone()], settings)?;
+        self.registration.check_around(inner, || vec![self.key.clone()], settings)?;
         self.engine.check(&Needs {
             probe: ProbeNeed::Unsupported("an invocation layer"),
             scope: false,

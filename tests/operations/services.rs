@@ -105,6 +105,41 @@ async fn a_layer_that_is_made_for_each_event_is_one_layer() {
 }
 
 #[tokio::test]
+async fn layers_made_by_one_line_for_different_handlers_are_two() {
+    fn protect<T>(once: &Idempotency) -> Result<InvocationLayer<T>, lambda_once::Error> {
+        InvocationLayer::new(once.clone(), Key::pointer("/id")).validate()
+    }
+    async fn charge(_: LambdaEvent<Value>) -> Result<String, BoxError> {
+        Ok("charged".to_owned())
+    }
+    async fn mail(_: LambdaEvent<Value>) -> Result<String, BoxError> {
+        Ok("mailed".to_owned())
+    }
+    let (once, event) = (testing::engine(), || testing::event(&json!({ "id": "7" })));
+    let first = protect::<Value>(&once).unwrap().layer(service_fn(charge));
+    let made_again = protect::<Value>(&once).unwrap().layer(service_fn(charge));
+    for charges in [first.clone(), made_again] {
+        assert_eq!(charges.oneshot(event()).await.unwrap(), "charged");
+    }
+    let mails = protect::<Value>(&once).unwrap().layer(service_fn(mail));
+    let refused = mails.oneshot(event()).await.unwrap_err().to_string();
+    assert!(refused.contains("unnamed `invocation` services"), "{refused}");
+    drop(first);
+
+    let _of_any_events = protect::<Value>(&once).unwrap();
+    assert_eq!(protect::<Vec<Value>>(&once).unwrap_err().kind(), ErrorKind::Config);
+}
+
+#[tokio::test]
+async fn a_second_service_with_another_key_is_refused_by_its_own_validate() {
+    let once = testing::engine();
+    let made = |key: &'static str| once.sqs(Key::pointer(key), succeed);
+    let orders = made("/id").validate().unwrap();
+    assert_eq!(deliver(&orders).await, Ok(OutcomeKind::Executed));
+    assert_eq!(made("/refund").validate().unwrap_err().kind(), ErrorKind::Config);
+}
+
+#[tokio::test]
 async fn capturing_handlers_are_two_although_one_line_makes_their_services() {
     let once = testing::engine();
     let made = |to: &'static str| {

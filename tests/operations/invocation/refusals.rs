@@ -91,6 +91,8 @@ async fn a_stored_result_that_no_longer_decodes_is_a_permanent_error_and_no_run(
     let function = Function::new();
     function.invoke(order()).await.unwrap();
     let (clock, records) = (function.clock.clone(), function.records.clone());
+    // A newer deployment takes its place.
+    drop(function);
     let text = |_, _| async { Ok::<_, BoxError>(String::new()) };
     let texts = Function::on(clock, records, |engine| engine, |layer| layer, text);
     assert_eq!(texts.refusal().await, ("stored_result", false));
