@@ -40,8 +40,8 @@ const PARTS: usize = MAX_DIGITS / PART;
 /// The position of an operation in the order of its entity's operations, as a whole number of up to 64 decimal digits.
 /// For example a version, a time, or a sequence number of Kinesis (56 digits).
 ///
-/// It is created from an unsigned integer, parsed from digits, or deserialized from a number or from a string of
-/// digits. Leading zeros are ignored.
+/// It is created from an unsigned integer, parsed from digits, or deserialized from a number of up to 64 bits or from a
+/// string of digits. Leading zeros are ignored.
 ///
 /// ```
 /// use lambda_once::order::Sequence;
@@ -138,7 +138,7 @@ impl<'de> Deserialize<'de> for Sequence {
             type Value = Sequence;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a whole number of 1 to 64 digits, or a string of them")
+                f.write_str("a whole number of up to 64 bits, or a string of 1 to 64 digits")
             }
 
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Sequence, E> {
@@ -305,6 +305,14 @@ mod tests {
         assert_eq!(json("\"018446744073709551615\"").unwrap(), Sequence::from(u64::MAX));
         assert_eq!(sequence(&u128::MAX.to_string()), Sequence::from(u128::MAX));
         assert_eq!(json(&serde_json::to_string(&Sequence::from(u128::MAX)).unwrap()).unwrap(), u128::MAX.into());
+    }
+
+    #[test]
+    fn a_number_above_64_bits_must_be_a_string() {
+        let digits = "18446744073709551616";
+        let error = serde_json::from_str::<Sequence>(digits).unwrap_err().to_string();
+        assert!(error.contains("expected a whole number of up to 64 bits, or a string of 1 to 64 digits"), "{error}");
+        assert_eq!(serde_json::from_str::<Sequence>(&format!("\"{digits}\"")).unwrap(), sequence(digits));
     }
 
     #[test]

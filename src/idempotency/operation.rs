@@ -275,8 +275,8 @@ impl<P> Operation<'_, P> {
     /// immediately. The default is zero. The wait never exceeds the handler deadline.
     ///
     /// An outcome is replayed as soon as it is recorded. If the other run releases the operation, or its lease and the
-    /// skew margin pass, the operation is claimed again and runs in the remaining time. Otherwise the outcome is
-    /// [`Outcome::InProgress`].
+    /// skew margin pass, the operation is claimed again and runs in the remaining time, or under a whole lease if it is
+    /// [renewed](Self::heartbeat). Otherwise the outcome is [`Outcome::InProgress`].
     ///
     /// The store is read in growing intervals of at most two seconds. An operation that runs inside itself never
     /// succeeds in waiting.

@@ -16,7 +16,9 @@ use crate::{clock::Timestamp, order::Sequence, record::Difference, store::Mismat
 #[non_exhaustive]
 #[must_use = "an operation may not have run: look at the outcome"]
 pub enum Outcome<T> {
-    /// The operation ran now, and its result is recorded. No earlier run can have taken effect.
+    /// The operation ran now, and its result is recorded. No earlier run can have taken effect, unless its record has
+    /// expired or was deleted, or this run, on DynamoDB and [without a claim](crate::InTransaction::without_claim), has
+    /// replaced a lapsed claim. An unprotected run ends in the same way, without a record.
     Executed(T),
     /// The operation ran now, and its result is recorded. An earlier run ended without an outcome, so it may have taken
     /// effect twice, unless a probe has reported that it had not.
@@ -67,7 +69,8 @@ pub enum Outcome<T> {
         /// Number of grants of the key.
         attempt: u64,
     },
-    /// The operation ran now, but longer than its lease, and another run claimed it meanwhile and has not finished. The
+    /// The operation ran now, but its claim was lost before the outcome was recorded: another run has claimed it
+    /// meanwhile and has not finished, the record was deleted, or a renewal came after the lease and the margin. The
     /// result of this run is not recorded.
     LeaseLost,
     /// The operation did not run, because no time was left before the handler deadline. The claim, if any, was

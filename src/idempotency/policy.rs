@@ -16,10 +16,10 @@ pub enum AfterUnknown {
     /// The effect happens once, except that after such a loss it may happen again.
     #[default]
     Rerun,
-    /// Refuses with [`Outcome::Abandoned`](crate::Outcome::Abandoned) until an operator deletes the record, or the
-    /// retention ends. The effect happens at most once, for handlers that mark [unknown](crate::Classify::unknown)
-    /// errors. A plain error means that nothing happened, and releases the claim. An operation that never ran may be
-    /// refused.
+    /// Refuses with [`Outcome::Abandoned`](crate::Outcome::Abandoned) until an operator settles, releases or deletes
+    /// the record, or the retention ends. The effect happens at most once, for handlers that mark
+    /// [unknown](crate::Classify::unknown) errors. A plain error means that nothing happened, and releases the claim.
+    /// An operation that never ran may be refused.
     Refuse,
     /// Takes the claim over once the lease and the skew margin have passed, and calls the caller's
     /// [probe](crate::Operation::probe) to find out whether the operation took effect. If it did, the result from the

@@ -16,7 +16,7 @@
 //! | field | content |
 //! |---|---|
 //! | `outcome` | the outcome of the operation: [`Outcome::as_str`](crate::Outcome::as_str), or [`ErrorKind::as_str`](crate::ErrorKind::as_str); `unprotected` if an HTTP request ran without a claim because the store was unavailable |
-//! | `code` | of an HTTP request that was refused before anything was claimed: the [code](crate::http#refusals) of the refusal |
+//! | `code` | of an HTTP request that was refused before anything was claimed: the [code](crate::http#refusals) of the refusal, unless it is `misconfigured` or `hook_failed` |
 //! | `suppressed` | of such a refusal at *warn*: the number of further refusals with this code since the last warning |
 //! | `verdict` | of `failed`: `transient`, `permanent` or `unknown` |
 //! | `operation` | the operation's name, or the kind of the service; on a [named engine](crate::Idempotency#names) `name.` precedes it |
@@ -63,9 +63,9 @@
 //! | *warn* | took over, mismatch, abandoned, a permanent or unknown failure, a failed probe |
 //! | *error* | outcomes that are lost or unresolved (panicked, cancelled, unrecorded, lease lost), errors of the store |
 //!
-//! An HTTP request that is refused before anything is claimed is logged at *info*. Three codes are logged at *warn*,
-//! each at most once a minute by each layer: `caller_unknown` and `key_missing`, because an authorizer or a client may
-//! be misconfigured, and `overloaded`. Observers are notified of every refusal. A replay that
+//! An HTTP request that is refused before anything is claimed is logged at *info*, or at *error* if the code is
+//! `misconfigured` or `hook_failed`. Three codes are logged at *warn*, each at most once a minute by each layer:
+//! `caller_unknown` and `key_missing`, because an authorizer or a client may be misconfigured, and `overloaded`. Observers are notified of every refusal. A replay that
 //! [`before_replay`](crate::http::IdempotencyKeyLayer::before_replay) refuses has the outcome `replay_refused`, at
 //! *info*, or at *warn* if the hook panics or takes too long.
 

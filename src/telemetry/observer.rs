@@ -53,7 +53,8 @@ pub struct OperationEvent<'a> {
     pub settle_time: Option<Duration>,
     /// The time left of its lease when the handler ended.
     pub lease_remaining: Option<Duration>,
-    /// The number of store calls for it. A call shared with others counts for each of them.
+    /// The number of store calls for it. A call shared with others counts for each of them. A claim that a
+    /// `CachedStore` answers counts as a call, and has a [`claim_time`](Self::claim_time).
     pub store_calls: u32,
 }
 

@@ -50,9 +50,9 @@ PROMISES = [
             "reports the recorded outcome", ["S3", "S8"]),
     Promise("P9", HOME, "With ordered_by, under the same conditions, no operation takes effect after a newer one of its entity",
             ["G1", "G2", "G3", "G4"]),
-    Promise("P10", UNKNOWN, "Under `Rerun` the effect happens once; after a lost outcome possibly again, which the second run sees "
-            "within the retention",
-            ["C7", "C8"], "once; after such a loss possibly again | within the retention, the second run gets Outcome::TookOver"),
+    Promise("P10", UNKNOWN, "Under `Rerun` the effect happens once; after a lost outcome possibly again, which a second run under a "
+            "claim sees until the record expires", ["C7", "C8"],
+            "once; after such a loss possibly again | until the record expires, a second run under a claim gets Outcome::TookOver"),
     Promise("P11", UNKNOWN, "Under `Refuse` the effect happens at most once within the retention. An operation may be refused that never "
             "ran, until an operator amends its record or the retention ends", ["C7", "O5", "O7"],
             "at most once within the retention | an operation that never ran may be refused until an operator amends its record or the "
@@ -71,7 +71,7 @@ PROMISES = [
             "`Probe` one while handlers block their thread, else one for each free slot", ["B12"],
             "under Rerun up to 250, which are only delayed by the lease. Under Refuse and Probe one while handlers block their thread, "
             "else one for each free slot"),
-    Promise("P18", LIMITS, "A claim that reaches the store late, after its worker has died, blocks the key for at most the rest of its "
+    Promise("P18", LIMITS, "A claim that reaches the store late, after its worker has died, holds the key for at most the rest of its "
             "lease", ["C7", "C9"]),
     Promise("P19", TRANSACTIONS, "Its writes and the outcome are committed together, or not at all", ["S4"], planted=["T"]),
     Promise("P20", TRANSACTIONS, "If any delivery succeeds, the writes are there exactly once", ["C5", "S4", "S8"], planted=["T"]),
