@@ -27,6 +27,8 @@ RUST = {
     ("src/batch/envelope/unwrapped.rs", "take_out_messages", "i == last", "false"):
         "a shortcut: the last message gets a clone of the metadata as the others do, which costs allocations",
     ("src/batch/options.rs", "<Options as Default>::default", "the body", "Default::default()"): RECURSION,
+    ("src/batch/processor/actions.rs", "Processor::run", "H::FORM.probes", "true"):
+        "the probe of a handler without one finds nothing, so the handler runs as well; the constant only removes code at compile time",
     ("src/batch/processor/batch.rs", "Batch::is_response_fixed", "reported < index", "<= for <"):
         "it is asked only about undecided records, and a reported one is decided",
     ("src/batch/processor/batch.rs", "Batch::new", "false", "!"):
