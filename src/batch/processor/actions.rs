@@ -46,8 +46,13 @@ where
         match action {
             Action::Claim(claims, begun) => Box::pin(async move {
                 let (indices, candidates) = split(claims);
-                let (answers, withdrawal) = engine.claim(&candidates, window, ResultData::Omit).await;
+                let (answers, withdrawal) = engine.claim_once(&candidates, window, ResultData::Omit).await;
                 Event::Claimed(indices.into_iter().zip(answers).collect(), withdrawal, begun)
+            }),
+            Action::ClaimAgain(open) => Box::pin(async move {
+                let (indices, open) = split(open);
+                let (answers, withdrawal) = engine.claim_again(open, window).await;
+                Event::ClaimedAgain(indices.into_iter().zip(answers).collect(), withdrawal)
             }),
             Action::Settle(due) => Box::pin(async move {
                 let (indices, ends) = split(due);
@@ -55,7 +60,7 @@ where
             }),
             Action::SettleAgain(open) => Box::pin(async move {
                 let (indices, unsettled) = split(open);
-                Event::SettledAgain(indices.into_iter().zip(engine.settle_again(unsettled).await).collect())
+                Event::SettledAgain(indices.into_iter().zip(engine.settle_once_more(unsettled).await).collect())
             }),
             Action::Release(claims) => Box::pin(async move {
                 engine.release(claims).await;

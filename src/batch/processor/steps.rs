@@ -8,7 +8,7 @@ use crate::{
     error::Error,
     idempotency::{
         claim::Claim,
-        engine::{Candidate, ClaimAnswer, End, Engine, Polled, SettleResult, Unsettled, Withdrawal},
+        engine::{Candidate, ClaimResult, End, Engine, Polled, SettleResult, Unclaimed, Unsettled, Withdrawal},
         guard::Bounds,
     },
     record::KeyHash,
@@ -71,9 +71,11 @@ pub(super) enum Step<S: Source, T> {
 pub(super) enum Action {
     /// Claims these candidates. The timestamp is the start of the call.
     Claim(OfEach<Candidate>, Timestamp),
+    /// Sends claims again that the store did not decide.
+    ClaimAgain(OfEach<Unclaimed>),
     /// Settles all due outcomes in one call.
     Settle(OfEach<End<()>>),
-    /// Settles outcomes that need more than one call.
+    /// Settles outcomes that need more than one call, by one more.
     SettleAgain(OfEach<Unsettled<()>>),
     Release(Vec<Claim>),
     /// Releases claims that may be held although no record uses them.
@@ -95,15 +97,17 @@ pub(super) enum Action {
 /// The result of a call or handler.
 pub(super) enum Event {
     /// Claims, with the start of their call.
-    Claimed(OfEach<Result<ClaimAnswer, Error>>, Withdrawal, Timestamp),
+    Claimed(OfEach<ClaimResult>, Withdrawal, Timestamp),
+    /// Claims that were sent again.
+    ClaimedAgain(OfEach<ClaimResult>, Withdrawal),
     /// A handler, with its start.
     Ran(usize, End<()>, Timestamp),
     /// A handler of several records, with its start.
     RanTogether(OfEach<End<()>>, Timestamp),
     /// The first call for ends that were settled together.
     Settled(OfEach<SettleResult<()>>),
-    /// Ends that needed more than one call.
-    SettledAgain(OfEach<End<()>>),
+    /// One more call for ends that needed it.
+    SettledAgain(OfEach<SettleResult<()>>),
     /// Claims that no record uses.
     Released,
     Polled(OfEach<Result<Polled, Error>>),

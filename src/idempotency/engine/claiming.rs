@@ -17,50 +17,78 @@ use crate::{
     },
     order::{Entity, Order},
     record::{KeyHash, Owner, Record, Status},
-    store::{Answers, ClaimRequest, Claimed, Grant, Refusal, ResultData},
+    store::{ClaimRequest, Claimed, Grant, Refusal, ResultData},
 };
 
 /// The maximum number of times that a claim is sent. After that it is better to report the delivery than to wait.
 const CLAIM_ATTEMPTS: u32 = 3;
 
 impl Engine {
-    /// Claims operations with distinct keys. Returns one result per operation, in order, with recorded results if
-    /// requested.
+    /// Claims operations with distinct keys, and retries after store errors. Returns one result per operation, in
+    /// order, with recorded results if requested.
     pub(crate) async fn claim(
         &self,
         candidates: &[Candidate],
         window: Window,
         result_data: ResultData,
     ) -> (Vec<Result<ClaimAnswer, Error>>, Withdrawal) {
-        let mut withdrawal = Withdrawal::default();
-        if self.clock.now() >= window.stop {
-            return (candidates.iter().map(|_| Ok(ClaimAnswer::OutOfTime)).collect(), withdrawal);
-        }
-        let requests = match self.claim_requests(candidates, window, result_data) {
-            Ok(requests) => requests,
-            Err(error) => return (for_each(error, candidates.len()), withdrawal),
-        };
-        let begun = self.clock.now();
-        let answers = self.send_claims(&requests, window, &mut withdrawal).await;
-        let mut granted = Vec::with_capacity(requests.len());
-        for (request, answer) in requests.iter().zip(&answers) {
-            if let Ok(Claimed::Granted(grant)) = answer {
-                self.compare_clocks(*grant, window, begun);
-                warn_of_merged_doubt(request, grant);
-                granted.push(Granted::of(request, *grant, window));
+        let (results, mut withdrawal) = self.claim_once(candidates, window, result_data).await;
+        let mut answers: Vec<Option<Result<ClaimAnswer, Error>>> = results.iter().map(|_| None).collect();
+        let mut given: Vec<(usize, ClaimResult)> = results.into_iter().enumerate().collect();
+        loop {
+            let (mut places, mut open) = (Vec::new(), Vec::new());
+            for (i, result) in given {
+                match result {
+                    Ok(answer) => answers[i] = Some(answer),
+                    Err(unclaimed) => {
+                        places.push(i);
+                        open.push(*unclaimed);
+                    }
+                }
             }
+            if open.is_empty() {
+                return (answers.into_iter().flatten().collect(), withdrawal);
+            }
+            let (results, more) = self.claim_again(open, window).await;
+            withdrawal.add(more);
+            given = places.into_iter().zip(results).collect();
         }
-        let mut claims = Claim::all(granted);
-        let result = answers.into_iter().map(|answer| {
-            answer.map(|claimed| match claimed {
-                Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
-                Claimed::Granted(grant) => match claims.next() {
-                    Some(claim) => self.granted(claim, grant, window, &mut withdrawal.late),
-                    None => ClaimAnswer::OutOfTime,
-                },
-            })
-        });
-        (result.collect(), withdrawal)
+    }
+
+    /// Claims operations with distinct keys, by one call to the store. Returns the results in order, and for claims to be
+    /// sent again the claims.
+    pub(crate) async fn claim_once(
+        &self,
+        candidates: &[Candidate],
+        window: Window,
+        result_data: ResultData,
+    ) -> (Vec<ClaimResult>, Withdrawal) {
+        if self.clock.now() >= window.stop {
+            return (candidates.iter().map(|_| Ok(Ok(ClaimAnswer::OutOfTime))).collect(), Withdrawal::default());
+        }
+        match self.claim_requests(candidates, window, result_data) {
+            Ok(requests) => self.send_claims(requests, &[], window).await,
+            Err(error) => (for_each(error, candidates.len()).into_iter().map(Ok).collect(), Withdrawal::default()),
+        }
+    }
+
+    /// Sends claims again after a pause, by one call to the store.
+    pub(crate) async fn claim_again(&self, open: Vec<Unclaimed>, window: Window) -> (Vec<ClaimResult>, Withdrawal) {
+        let mut backoff = Backoff::default();
+        let pause = (0..open.first().map_or(0, |open| open.sent)).map(|_| backoff.next()).last().unwrap_or_default();
+        if self.clock.now().after(pause) >= window.stop {
+            let mut withdrawal = Withdrawal::default();
+            let give_up = |unclaimed: Unclaimed| {
+                withdrawal.unanswered.extend(Some(unclaimed.request).filter(|_| unclaimed.is_unanswered));
+                Ok(Err(unclaimed.error))
+            };
+            return (open.into_iter().map(give_up).collect(), withdrawal);
+        }
+        sleep(pause).await;
+        let lease = window.lease_until.since(self.clock.now());
+        let before: Vec<(u32, bool)> = open.iter().map(|open| (open.sent, open.is_unanswered)).collect();
+        let requests = open.into_iter().map(|open| ClaimRequest { lease, ..open.request }).collect();
+        self.send_claims(requests, &before, window).await
     }
 
     /// Accepts a grant, unless it arrives too late to start anything (C9). The window's lease counts from before the
@@ -117,40 +145,52 @@ impl Engine {
         Ok(candidates.iter().zip(owners).map(request).collect())
     }
 
-    /// Sends claims, and retries them after store errors. A claim keeps its owner token, so a claim that was applied
-    /// although its response was lost is recognized (C5).
+    /// Sends claims by one call to the store. A claim that is sent again keeps its owner token, so a claim that was
+    /// applied although its response was lost is recognized (C5). For these, `before` contains how often each was sent,
+    /// and whether it may have been applied.
     async fn send_claims(
         &self,
-        requests: &[ClaimRequest],
+        requests: Vec<ClaimRequest>,
+        before: &[(u32, bool)],
         window: Window,
-        withdrawal: &mut Withdrawal,
-    ) -> Answers<Claimed> {
-        let left = || window.stop.since(self.clock.now());
-        let mut answers = self.within(left(), "claim", requests.len(), self.store.claim(requests)).await;
-        let mut backoff = Backoff::default();
-        // A claim that was unanswered once may have been applied, whatever the last error.
-        let mut unanswered: Vec<bool> = answers.iter().map(is_unanswered).collect();
-        for _ in 1..CLAIM_ATTEMPTS {
-            let may_work = |i: &usize| answers[*i].as_ref().is_err_and(Error::retry_helps);
-            let open: Vec<usize> = (0..answers.len()).filter(may_work).collect();
-            let pause = backoff.next();
-            if open.is_empty() || self.clock.now().after(pause) >= window.stop {
-                break;
-            }
-            sleep(pause).await;
-            let lease = window.lease_until.since(self.clock.now());
-            let again: Vec<ClaimRequest> =
-                open.iter().map(|&i| ClaimRequest { lease, ..requests[i].clone() }).collect();
-            let given = self.within(left(), "claim", again.len(), self.store.claim(&again)).await;
-            for (i, answer) in open.into_iter().zip(given) {
-                unanswered[i] |= is_unanswered(&answer);
-                answers[i] = answer;
+    ) -> (Vec<ClaimResult>, Withdrawal) {
+        let mut withdrawal = Withdrawal::default();
+        let begun = self.clock.now();
+        let left = window.stop.since(begun);
+        let answers = self.within(left, "claim", requests.len(), self.store.claim(&requests)).await;
+        let mut granted = Vec::with_capacity(requests.len());
+        for (request, answer) in requests.iter().zip(&answers) {
+            if let Ok(Claimed::Granted(grant)) = answer {
+                self.compare_clocks(*grant, window, begun);
+                warn_of_merged_doubt(request, grant);
+                granted.push(Granted::of(request, *grant, window));
             }
         }
-        let withdrawn = requests.iter().zip(&answers).zip(unanswered);
-        let withdrawn = withdrawn.filter(|((_, answer), unanswered)| *unanswered && may_stand(answer));
-        withdrawal.unanswered.extend(withdrawn.map(|((request, _), _)| request.clone()));
-        answers
+        let mut claims = Claim::all(granted);
+        let mut results = Vec::with_capacity(answers.len());
+        for (i, (request, answer)) in requests.into_iter().zip(answers).enumerate() {
+            let (sent, was_unanswered) = before.get(i).copied().unwrap_or_default();
+            // A claim that was unanswered once may have been applied, whatever the last error.
+            let is_unanswered = was_unanswered || is_unanswered(&answer);
+            results.push(match answer {
+                Err(error) if error.retry_helps() && sent + 1 < CLAIM_ATTEMPTS => {
+                    Err(Box::new(Unclaimed { request, error, is_unanswered, sent: sent + 1 }))
+                }
+                answer => {
+                    if is_unanswered && may_stand(&answer) {
+                        withdrawal.unanswered.push(request);
+                    }
+                    Ok(answer.map(|claimed| match claimed {
+                        Claimed::Refused(refusal) => ClaimAnswer::Refused(refusal),
+                        Claimed::Granted(grant) => match claims.next() {
+                            Some(claim) => self.granted(claim, grant, window, &mut withdrawal.late),
+                            None => ClaimAnswer::OutOfTime,
+                        },
+                    }))
+                }
+            });
+        }
+        (results, withdrawal)
     }
 
     /// Releases claims that nobody acts on. If a claim would block its operation permanently, this is retried while
@@ -210,6 +250,20 @@ impl Engine {
     }
 }
 
+/// A claim that the store did not decide, and that is to be sent again.
+#[derive(Debug)]
+pub(crate) struct Unclaimed {
+    request: ClaimRequest,
+    error: Error,
+    /// Whether it may have been applied.
+    is_unanswered: bool,
+    /// The number of times that it was sent.
+    sent: u32,
+}
+
+/// The result of a call to the store for a claim, which is either decided, or to be sent again.
+pub(crate) type ClaimResult = Result<Result<ClaimAnswer, Error>, Box<Unclaimed>>;
+
 /// Claims that nobody acts on, because their responses were lost and they may have been applied, or because they were
 /// granted too late.
 #[derive(Debug, Default)]
@@ -218,8 +272,13 @@ pub(crate) struct Withdrawal {
     late: Vec<Claim>,
 }
 
-#[cfg(any(feature = "batch", feature = "http"))]
 impl Withdrawal {
+    fn add(&mut self, other: Self) {
+        self.unanswered.extend(other.unanswered);
+        self.late.extend(other.late);
+    }
+
+    #[cfg(any(feature = "batch", feature = "http"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.unanswered.is_empty() && self.late.is_empty()
     }

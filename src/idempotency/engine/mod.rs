@@ -36,6 +36,8 @@ mod waiting;
 pub(crate) use checking::{Needs, ProbeNeed};
 #[cfg(any(feature = "batch", feature = "http"))]
 pub(crate) use claiming::Withdrawal;
+#[cfg(feature = "batch")]
+pub(crate) use claiming::{ClaimResult, Unclaimed};
 pub(crate) use committing::{Classifier, Commit, OpenTransaction};
 #[cfg(feature = "http")]
 pub(crate) use ending::Conclusion;

@@ -36,6 +36,9 @@ pub(crate) struct Unsettled<T> {
     trouble: Option<Error>,
     /// The time at which it is given up.
     until: Timestamp,
+    /// The pauses before it is sent again, and whether there was one.
+    backoff: Backoff,
+    has_paused: bool,
 }
 
 /// The result of a call to the store for an end, which is either recorded or unrecordable, or to be sent again.
@@ -92,7 +95,8 @@ impl Engine {
             let unsettled = |claim, settlement: Settlement, end, trouble| {
                 let until = given_up.get(i).copied().flatten();
                 let until = until.unwrap_or_else(|| self.settles_until(&claim, settlement.is_release(), now));
-                Unsettled { claim, settlement, end, trouble, until }
+                let backoff = Backoff::default();
+                Unsettled { claim, settlement, end, trouble, until, backoff, has_paused: false }
             };
             result.push(self.settled(claim, request.settlement, end, answer, unsettled));
         }
@@ -121,34 +125,53 @@ impl Engine {
     pub(crate) async fn settle_again<T: Send>(&self, open: Vec<Unsettled<T>>) -> Vec<End<T>> {
         let mut ends: Vec<Option<End<T>>> = open.iter().map(|_| None).collect();
         let mut open: Vec<(usize, Unsettled<T>)> = open.into_iter().enumerate().collect();
-        let mut backoff = Backoff::default();
-        warn_of_refusal(&open);
         while !open.is_empty() {
-            // Changed settlements go first. The others keep their pause.
-            let (mut now, mut later): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, open)| open.trouble.is_none());
-            if now.is_empty() {
-                let pause = backoff.next();
-                let resumes = self.clock.now().after(pause);
-                let (waiting, over): (Vec<_>, Vec<_>) =
-                    std::mem::take(&mut later).into_iter().partition(|(_, open)| resumes < open.until);
-                over.into_iter().for_each(|(i, unsettled)| ends[i] = Some(unsettled.give_up()));
-                now = waiting;
-                if now.is_empty() {
-                    break;
-                }
-                sleep(pause).await;
-            }
-            let (places, due): (Vec<usize>, Vec<_>) = now.into_iter().map(|(i, open)| (i, open.into_due())).unzip();
-            let (due, given_up): (Vec<_>, Vec<_>) = due.into_iter().unzip();
-            for (i, settled) in places.into_iter().zip(self.send_settles(due, &given_up).await) {
+            let (places, due): (Vec<usize>, Vec<_>) = open.into_iter().unzip();
+            open = Vec::new();
+            for (i, settled) in places.into_iter().zip(self.settle_once_more(due).await) {
                 match settled {
                     Ok(end) => ends[i] = Some(end),
-                    Err(unsettled) => later.push((i, *unsettled)),
+                    Err(unsettled) => open.push((i, *unsettled)),
                 }
             }
-            open = later;
         }
         ends.into_iter().flatten().collect()
+    }
+
+    /// Sends settles again, by one call to the store after a pause. Changed settlements go first, without a pause, and
+    /// the others keep theirs. Returns a result for each, in order.
+    pub(crate) async fn settle_once_more<T: Send>(&self, open: Vec<Unsettled<T>>) -> Vec<SettleResult<T>> {
+        warn_of_refusal(&open);
+        let are_changed = open.iter().any(|open| open.trouble.is_none());
+        let mut backoff = open.first().map(|open| open.backoff.clone()).unwrap_or_default();
+        let pause = if are_changed { Duration::ZERO } else { backoff.next() };
+        let resumes = self.clock.now().after(pause);
+        let mut results: Vec<Option<SettleResult<T>>> = open.iter().map(|_| None).collect();
+        let (mut places, mut due) = (Vec::new(), Vec::new());
+        for (i, unsettled) in open.into_iter().enumerate() {
+            if unsettled.trouble.is_some() == are_changed {
+                results[i] = Some(Err(Box::new(unsettled)));
+            } else if !are_changed && resumes >= unsettled.until {
+                results[i] = Some(Ok(unsettled.give_up()));
+            } else {
+                places.push(i);
+                due.push(unsettled.into_due());
+            }
+        }
+        if !places.is_empty() {
+            if !are_changed {
+                sleep(pause).await;
+            }
+            let (due, given_up): (Vec<_>, Vec<_>) = due.into_iter().unzip();
+            for (i, settled) in places.into_iter().zip(self.send_settles(due, &given_up).await) {
+                results[i] = Some(settled.map_err(|mut unsettled| {
+                    unsettled.backoff = backoff.clone();
+                    unsettled.has_paused = true;
+                    unsettled
+                }));
+            }
+        }
+        results.into_iter().flatten().collect()
     }
 
     /// Applies the store's result to an end.
@@ -232,9 +255,10 @@ impl<T> Unsettled<T> {
 
 /// Warns that outcomes wait for access to be restored. Temporary errors, such as throttling, are logged only if they
 /// last too long.
-fn warn_of_refusal<T>(open: &[(usize, Unsettled<T>)]) {
-    let troubles = || open.iter().filter_map(|(_, unsettled)| Some((unsettled, unsettled.trouble.as_ref()?)));
-    if let Some((unsettled, error)) = troubles().find(|(_, error)| !error.retry_helps()) {
+fn warn_of_refusal<T>(open: &[Unsettled<T>]) {
+    let new = open.iter().filter(|unsettled| !unsettled.has_paused);
+    let mut troubles = new.filter_map(|unsettled| Some((unsettled, unsettled.trouble.as_ref()?)));
+    if let Some((unsettled, error)) = troubles.find(|(_, error)| !error.retry_helps()) {
         let (key, settle) = (unsettled.claim.key(), unsettled.settlement.as_str());
         tracing::warn!(target: "lambda_once", %key, settle, %error, "the store refused to settle a claim; it is tried again while there is time");
     }

@@ -15,7 +15,7 @@ use crate::{
     clock::Timestamp,
     error::Error,
     idempotency::{
-        engine::{ClaimAnswer, End, LeaseWait, Polled, WaitStep},
+        engine::{ClaimAnswer, ClaimResult, End, LeaseWait, Polled, SettleResult, WaitStep, Withdrawal},
         outcome::Outcome,
     },
     order::Entity,
@@ -83,32 +83,26 @@ impl<S: Source, T> Machine<'_, S, T> {
                 ran.into_iter().for_each(|(index, end)| self.ran(index, end));
             }
             Event::Claimed(answers, withdrawal, begun) => {
-                self.claiming -= answers.len();
                 let took = now.since(begun);
-                // Retries do not show the duration of a call.
-                if answers.iter().all(|(_, answer)| answer.is_ok()) {
+                // An error does not show the duration of a call.
+                if answers.iter().all(|(_, answer)| matches!(answer, Ok(Ok(_)))) {
                     self.pace.claimed(took);
                 }
-                let is_done = |(_, answer): &&(usize, Result<ClaimAnswer, Error>)| match answer {
-                    Ok(ClaimAnswer::Refused(refusal)) => is_final(refusal),
+                let is_done = |(_, answer): &&(usize, ClaimResult)| match answer {
+                    Ok(Ok(ClaimAnswer::Refused(refusal))) => is_final(refusal),
                     _ => false,
                 };
                 // A store that takes no time, such as a local cache, is faster to claim from.
                 let done = if took.is_zero() { 0 } else { answers.iter().filter(is_done).count() };
                 self.lookups.claimed(answers.len(), done);
-                self.withdrawals.extend(Some(withdrawal).filter(|withdrawal| !withdrawal.is_empty()));
-                answers.into_iter().for_each(|(index, answer)| self.claimed(index, answer));
+                self.claims_answered(answers, withdrawal);
             }
+            Event::ClaimedAgain(answers, withdrawal) => self.claims_answered(answers, withdrawal),
             Event::Settled(settled) => {
                 self.settling.answered();
-                for (index, settled) in settled {
-                    match settled {
-                        Ok(end) => self.recorded(index, end),
-                        Err(unsettled) => self.settling.unsettled(index, *unsettled),
-                    }
-                }
+                self.settled(settled);
             }
-            Event::SettledAgain(ends) => ends.into_iter().for_each(|(index, end)| self.recorded(index, end)),
+            Event::SettledAgain(settled) => self.settled(settled),
             Event::Polled(polled) => {
                 self.waits.end_poll();
                 polled.into_iter().for_each(|(index, polled)| self.polled_record(index, polled));
@@ -146,6 +140,15 @@ impl<S: Source, T> Machine<'_, S, T> {
         }
     }
 
+    fn settled(&mut self, settled: OfEach<SettleResult<()>>) {
+        for (index, settled) in settled {
+            match settled {
+                Ok(end) => self.recorded(index, end),
+                Err(unsettled) => self.settling.unsettled(index, *unsettled),
+            }
+        }
+    }
+
     fn recorded(&mut self, index: usize, end: End<()>) {
         self.settling.recorded();
         self.conclude(index, end);
@@ -155,6 +158,20 @@ impl<S: Source, T> Machine<'_, S, T> {
         let held_until = end.held_until();
         let Ok(outcome) = end.into_outcome(|refusal| Ok::<_, Infallible>(self.outcome_of(refusal)));
         self.batch.decide(index, Ok(outcome), held_until);
+    }
+
+    /// Takes the results of a claim call. Claims to be sent again count as pending.
+    fn claims_answered(&mut self, answers: OfEach<ClaimResult>, withdrawal: Withdrawal) {
+        self.withdrawals.extend(Some(withdrawal).filter(|withdrawal| !withdrawal.is_empty()));
+        for (index, answer) in answers {
+            match answer {
+                Ok(answer) => {
+                    self.claiming -= 1;
+                    self.claimed(index, answer);
+                }
+                Err(unclaimed) => self.unclaimed.push((index, *unclaimed)),
+            }
+        }
     }
 
     fn claimed(&mut self, index: usize, answer: Result<ClaimAnswer, Error>) {

@@ -122,10 +122,11 @@ impl History {
     fn called(&mut self, action: Action) {
         let event = match action {
             Action::Claim(claims, begun) => {
-                let answers = claims.into_iter().map(|(index, candidate)| (index, self.answer(candidate)));
+                let answers = claims.into_iter().map(|(index, candidate)| (index, Ok(self.answer(candidate))));
                 Event::Claimed(answers.collect(), Withdrawal::default(), begun)
             }
             Action::Settle(ends) => Event::Settled(ends.into_iter().map(|(index, end)| (index, Ok(end))).collect()),
+            Action::ClaimAgain(_) => unreachable!("no claim is sent again"),
             Action::Withdraw(_) => unreachable!("every claim is answered"),
             Action::SettleAgain(_) => unreachable!("every settle is answered at once"),
             Action::Release(claims) => {

@@ -23,7 +23,7 @@ use crate::{
     clock::Timestamp,
     idempotency::{
         claim::Claim,
-        engine::{Candidate, LeaseWait, WaitStep, Withdrawal},
+        engine::{Candidate, LeaseWait, Unclaimed, WaitStep, Withdrawal},
         guard::Bounds,
         outcome::Outcome,
         window::Window,
@@ -81,6 +81,8 @@ pub(super) struct Machine<'a, S: Source, T> {
     owes_turn: bool,
     /// Whether no handler has begun since the last turn.
     is_turn_fresh: bool,
+    /// Claims to be sent again.
+    unclaimed: OfEach<Unclaimed>,
     /// Granted claims that are not used.
     withdrawals: Vec<Withdrawal>,
     /// The running handlers, and the pending calls of all other kinds.
@@ -117,6 +119,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
             last_turn: now,
             owes_turn: false,
             is_turn_fresh: false,
+            unclaimed: Vec::new(),
             withdrawals: Vec::new(),
             handlers: 0,
             calls: 0,
@@ -132,12 +135,13 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// 3. Dead-letters records that no retry can help.
     /// 4. Records outcomes that fill a call.
     /// 5. Polls the keys of waiting records (B6).
-    /// 6. Decodes and claims records, as far ahead as allowed (B12).
-    /// 7. While many turn out to be done, looks up the records behind them (B12).
-    /// 8. Takes the results of pending calls, unless they are known to have none (`is_quiet`).
-    /// 9. Begins a handler, after waiting outcomes and the runtime had their turn, because it may block its thread.
-    /// 10. With nothing left to begin, records the due outcomes in one call.
-    /// 11. Waits.
+    /// 6. Sends claims again that the store has not decided.
+    /// 7. Decodes and claims records, as far ahead as allowed (B12).
+    /// 8. While many turn out to be done, looks up the records behind them (B12).
+    /// 9. Takes the results of pending calls, unless they are known to have none (`is_quiet`).
+    /// 10. Begins a handler, after waiting outcomes and the runtime had their turn, because it may block its thread.
+    /// 11. With nothing left to begin, records the due outcomes in one call.
+    /// 12. Waits.
     pub(super) fn turn(&mut self, now: Timestamp, is_quiet: bool) -> Step<S, T> {
         self.now = now;
         self.is_stopped |= !self.pace.in_time(now);
@@ -146,7 +150,8 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
             .give_up()
             .or_else(|| self.batch.next_dead_letter())
             .or_else(|| self.settling.next_call(&self.pace))
-            .or_else(|| self.poll());
+            .or_else(|| self.poll())
+            .or_else(|| self.claim_again());
         let step = call
             .map(Step::Call)
             .or_else(|| self.claim())
@@ -232,6 +237,11 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         (!candidates.is_empty()).then_some(Action::Poll(candidates))
     }
 
+    /// Step 6 of [`turn`](Self::turn): sends claims again that the store has not decided.
+    fn claim_again(&mut self) -> Option<Action> {
+        (!self.unclaimed.is_empty()).then(|| Action::ClaimAgain(std::mem::take(&mut self.unclaimed)))
+    }
+
     fn candidates(&self, records: Vec<usize>) -> OfEach<Candidate> {
         records.into_iter().filter_map(|index| Some((index, self.batch.next_candidate(index)?))).collect()
     }
@@ -243,7 +253,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         self.lookups.are_on() && self.pace.limits_claims() && !entities.are_any() && !lanes.are_halted()
     }
 
-    /// Step 7 of [`turn`](Self::turn): decodes a record, or looks up decoded records.
+    /// Step 8 of [`turn`](Self::turn): decodes a record, or looks up decoded records.
     #[cold]
     fn look_up(&mut self) -> Option<Step<S, T>> {
         let chunk = self.pace.chunk();
@@ -261,7 +271,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         (!candidates.is_empty()).then_some(Step::Call(Action::LookUp(candidates)))
     }
 
-    /// Step 6 of [`turn`](Self::turn): decodes a record, or claims decoded records.
+    /// Step 7 of [`turn`](Self::turn): decodes a record, or claims decoded records.
     fn claim(&mut self) -> Option<Step<S, T>> {
         if self.is_stopped {
             return None;
@@ -291,7 +301,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         (!candidates.is_empty()).then_some(Step::Call(Action::Claim(candidates, self.now)))
     }
 
-    /// Step 9 of [`turn`](Self::turn): begins a handler, after calls that must not wait for it.
+    /// Step 10 of [`turn`](Self::turn): begins a handler, after calls that must not wait for it.
     fn begin(&mut self) -> Option<Step<S, T>> {
         if self.is_stopped || !self.pace.has_free_slot(self.handlers) || !self.queues.can_begin(&self.batch.lanes) {
             return None;
@@ -368,7 +378,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         self.now.after(time).min(self.window.stop)
     }
 
-    /// Step 10 of [`turn`](Self::turn): records the due outcomes in one call. Outcomes wait for each other only during
+    /// Step 11 of [`turn`](Self::turn): records the due outcomes in one call. Outcomes wait for each other only during
     /// one turn of the runtime.
     fn settle(&mut self) -> Option<Step<S, T>> {
         // Once nothing more begins, there is no time to wait for a pending call.
@@ -378,7 +388,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         Some(self.settling.call_after_a_turn().map_or(Step::Yield, Step::Call))
     }
 
-    /// Step 11 of [`turn`](Self::turn): waits. If nothing is pending or waiting, nothing more can begin.
+    /// Step 12 of [`turn`](Self::turn): waits. If nothing is pending or waiting, nothing more can begin.
     fn wait(&mut self) -> Step<S, T> {
         let is_under_way = self.calls > 0 || self.handlers > 0;
         // At the handler deadline, available work must not wait for pending calls.
