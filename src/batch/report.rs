@@ -1,6 +1,6 @@
 //! Maps the outcome of a record to a report for its source.
 
-use std::{convert::Infallible, error::Error as StdError, fmt, sync::Arc};
+use std::{collections::HashSet, convert::Infallible, error::Error as StdError, fmt, sync::Arc};
 
 use super::{options::PermanentFailures, record::RecordInfo};
 use crate::{
@@ -60,6 +60,8 @@ pub(super) struct Report {
     pub(super) is_permanent: bool,
     /// Whether the user's code panicked before the record could run.
     pub(super) is_panic: bool,
+    /// Whether a claim still holds the key.
+    pub(super) is_held: bool,
 }
 
 /// A panic of user code, such as a decoder, before the record could run. It is the source of the record's error.
@@ -114,7 +116,7 @@ impl Report {
         };
         let needs_redelivery = !outcome.is_ok_and(OutcomeKind::can_acknowledge);
         let reported = needs_redelivery && !(is_permanent && policy == PermanentFailures::Acknowledge);
-        Self { reported, outcome, difference: Difference::UNKNOWN, is_permanent, is_panic: false }
+        Self { reported, outcome, difference: Difference::UNKNOWN, is_permanent, is_panic: false, is_held: false }
     }
 
     /// Makes the report one that a retry may help, so that it is reported under every policy.
@@ -135,7 +137,9 @@ impl Report {
     /// outcome, and is not reported because that is undecided (B3). A permanent failure is final if the store records
     /// it (`records_failures`), and otherwise frees the key.
     pub(super) fn of_misuse(self, leader: Self, records_failures: bool) -> Self {
-        let is_final = |outcome: OutcomeKind| outcome.is_done() || outcome.is_permanent_failure() && records_failures;
+        // A failure that could not be recorded leaves the key to its claim.
+        let is_recorded = records_failures && !leader.is_held;
+        let is_final = |outcome: OutcomeKind| outcome.is_done() || outcome.is_permanent_failure() && is_recorded;
         if !leader.reported && leader.outcome.is_ok_and(is_final) { self } else { self.for_now() }
     }
 
@@ -201,9 +205,12 @@ pub(super) fn tell(engine: &Engine, operation: &str, reports: &[RecordReport]) {
     if engine.settings.observers.is_empty() {
         return;
     }
+    let mut measured = HashSet::new();
     for report in reports {
         let subject = Subject::new(EntryPoint::Batch, operation, report.key);
-        engine.observe(Subject { difference: report.difference, ..subject }, report.outcome);
+        // The measurements of a key are those of the first record with it.
+        let is_duplicate = report.key.is_some_and(|key| !measured.insert(key));
+        engine.observe(Subject { difference: report.difference, is_duplicate, ..subject }, report.outcome);
     }
 }
 

@@ -77,7 +77,8 @@ pub enum Outcome<T> {
     /// released.
     NotStarted,
     /// The operation did not run, because a preceding operation in its order failed, or any operation in an order, if
-    /// that stops the batch. The claim, if any, was released.
+    /// that stops the batch. The claim, if any, was released. If several consecutive records share a call of the
+    /// handler, it may have run behind the one that failed.
     Skipped,
     /// A predicate of the service, or its envelope, ignores the record. Nothing was claimed.
     Ignored,

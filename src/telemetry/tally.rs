@@ -58,7 +58,7 @@ pub(crate) struct KeyTally {
     pub(crate) handler_time: Option<Duration>,
     pub(crate) settle_time: Option<Duration>,
     pub(crate) lease_remaining: Option<Duration>,
-    lease_until: Option<Timestamp>,
+    pub(crate) lease_until: Option<Timestamp>,
 }
 
 impl Tally {

@@ -1,6 +1,6 @@
 //! The records of a batch, their order, and their outcomes as they become final.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use super::{entities::Entities, lanes::Lanes, records::Records, steps::Terms};
 use crate::{
@@ -22,6 +22,8 @@ pub(super) struct Batch<'a, S: Source, T> {
     /// Records to dead-letter, with the decision to report if that fails.
     pub(super) dead: VecDeque<(usize, Decision)>,
     pub(super) dead_letters_in_flight: usize,
+    /// Duplicates of undecided records.
+    duplicates: HashMap<usize, Vec<usize>>,
     /// The first record by index that was reported.
     pub(super) first_reported: Option<usize>,
     /// Whether an event may have blocked records or made waits pointless.
@@ -37,6 +39,7 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
             entities: Entities::default(),
             dead: VecDeque::new(),
             dead_letters_in_flight: 0,
+            duplicates: HashMap::new(),
             first_reported: None,
             needs_recheck: false,
         }
@@ -54,6 +57,7 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
         let claim = self.records.give_up(index);
         let mut decision = Decision::new(&outcome, self.policy());
         let margin = self.terms.engine.settings.skew_margin;
+        decision.report.is_held = lease_until.is_some();
         decision.held_until = lease_until.and_then(|until| self.records.key(index).map(|_| lapses(until, margin)));
         // Dropping a user's error may panic.
         drop_contained(outcome);
@@ -78,7 +82,30 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
     /// Makes the outcome of a record final, and concludes the records whose turn comes with it.
     pub(super) fn count(&mut self, index: usize, decision: Decision) {
         self.records.decide(index, decision);
+        for duplicate in self.duplicates.remove(&index).unwrap_or_default() {
+            self.leader_decided(duplicate);
+        }
         self.conclude_in_turn(index);
+    }
+
+    /// Dead-letters a duplicate that misuses the key of its leader, or concludes it if it has no order.
+    fn leader_decided(&mut self, index: usize) {
+        let Some(duplicate) = self.records.as_duplicate(index) else { return };
+        let Some(leader) = self.records.report(duplicate.leader) else {
+            return self.duplicates.entry(duplicate.leader).or_default().push(index);
+        };
+        let report = duplicate.report(leader, self.policy(), &self.terms);
+        if !duplicate.same_payload
+            && self.terms.options.reporting::<S>() == FailureReporting::AllOrNothing
+            && self.is_dead_lettered(index, report)
+        {
+            self.records.undecided(index);
+            let held_until = self.records.decision(duplicate.leader).and_then(|leader| leader.held_until);
+            self.dead.push_back((index, Decision { report, error: None, dead_lettered: false, held_until }));
+            self.needs_recheck |= self.lanes.has_failed(index);
+        } else if !self.lanes.is_ordered(index) {
+            self.conclude(index);
+        }
     }
 
     /// Returns the candidate for the next claim of a decoded or waiting record.
@@ -113,6 +140,7 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
     /// Makes a record wait for an earlier one with the same key, whose outcome it shares (B3).
     pub(super) fn wait_for_leader(&mut self, index: usize, leader: usize) {
         self.lanes.wait_for(index, leader);
+        self.leader_decided(index);
         if self.lanes.is_ordered(index) {
             self.conclude_in_turn(index);
         }

@@ -258,6 +258,11 @@ impl<S: Source, T> Records<S, T> {
         self.entries[index].life = Life::Settling;
     }
 
+    /// Marks a duplicate as one whose outcome is not its leader's, and is not final.
+    pub(super) fn undecided(&mut self, index: usize) {
+        self.entries[index].life = Life::Opened;
+    }
+
     /// Stores its outcome.
     pub(super) fn decide(&mut self, index: usize, decision: Decision) {
         self.open(index);

@@ -31,12 +31,14 @@ pub(crate) struct Subject<'a> {
     pub(crate) difference: Difference,
     /// Whether a Lambda function was invoked for it. If so, its outcome is logged at *info* or higher.
     pub(crate) is_invocation: bool,
+    /// Whether it has the key of another record of its batch, whose measurements are not its own.
+    pub(crate) is_duplicate: bool,
 }
 
 impl<'a> Subject<'a> {
     pub(crate) fn new(entry_point: EntryPoint, operation: &'a str, key: Option<KeyHash>) -> Self {
         let is_invocation = entry_point == EntryPoint::Invocation;
-        Self { entry_point, operation, key, difference: Difference::UNKNOWN, is_invocation }
+        Self { entry_point, operation, key, difference: Difference::UNKNOWN, is_invocation, is_duplicate: false }
     }
 
     /// Returns the log level of an outcome.
@@ -126,8 +128,10 @@ impl Engine {
         if let Some(tally) = &tally {
             tally.count_operation();
         }
-        let Subject { entry_point, operation, key, difference, .. } = subject;
+        let Subject { entry_point, operation, key, difference, is_duplicate, .. } = subject;
         let of_key = tally.zip(key).map(|(tally, key)| tally.of_key(&key)).unwrap_or_default();
+        let of_key =
+            if is_duplicate { KeyTally { store_calls: of_key.store_calls, ..KeyTally::default() } } else { of_key };
         let KeyTally {
             store_calls, attempt, took_over, claim_time, handler_time, settle_time, lease_remaining, ..
         } = of_key;

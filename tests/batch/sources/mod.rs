@@ -9,6 +9,7 @@ mod framed;
 mod kafka;
 mod kafka_keys;
 pub(crate) mod kinesis;
+mod mismatches;
 pub(crate) mod mq;
 mod own;
 mod raw;

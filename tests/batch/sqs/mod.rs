@@ -25,5 +25,6 @@ mod permanent;
 mod probes;
 mod redelivery;
 mod reports;
+mod retries;
 mod trouble;
 mod verdicts;

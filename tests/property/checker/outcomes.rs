@@ -72,13 +72,20 @@ impl Evidence<'_> {
         let same_payload =
             self.history.plan.same_payload(self.record(invocation, place), self.record(invocation, leader));
         if !same_payload {
-            let reported = !(theirs.outcome.stands() && self.acknowledges(Outcome::Mismatch));
+            let settings = &self.history.plan.settings;
+            let is_dead = settings.is_all_or_nothing()
+                && settings.dead_letters.is_some()
+                && theirs.outcome.stands()
+                && !theirs.reported;
+            let letters = self.dead_letters(invocation, place);
+            let is_dead_lettered = is_dead && letters.iter().any(|letter| letter.was_sent);
+            let reported = !(theirs.outcome.stands() && self.acknowledges(Outcome::Mismatch) || is_dead_lettered);
             return Expected {
                 outcome: Outcome::Mismatch,
                 possible: vec![Outcome::Mismatch],
                 reported,
-                is_dead: Some(false),
-                is_dead_lettered: false,
+                is_dead: if is_dead { None } else { Some(false) },
+                is_dead_lettered,
                 leader: Some(leader),
             };
         }

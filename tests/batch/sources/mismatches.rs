@@ -1,0 +1,78 @@
+//! Two records with one key and different payloads in one batch, of sources besides SQS.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use lambda_once::{
+    BoxError, BoxFuture, Failure, Key, OutcomeKind,
+    batch::{DeadLetter, DeadLetters, stream::StreamOrder},
+    testing::{self, Redeliver, kafka, kinesis, rabbitmq},
+};
+use lambda_runtime::LambdaEvent;
+use serde_json::{Value, json};
+use tokio::{
+    join,
+    time::{Instant, sleep},
+};
+
+/// Keeps the reasons of its letters.
+#[derive(Clone, Debug, Default)]
+struct Letters(Arc<Mutex<Vec<String>>>);
+
+impl DeadLetters for Letters {
+    fn send<'a>(&'a self, letter: DeadLetter<'a>) -> BoxFuture<'a, Result<(), BoxError>> {
+        self.0.lock().unwrap().push(letter.reason.to_string());
+        Box::pin(async { Ok(()) })
+    }
+}
+
+async fn work(job: Value) -> Result<(), Failure> {
+    sleep(Duration::from_millis(job["ms"].as_u64().unwrap_or_default())).await;
+    Ok(())
+}
+
+fn two_payloads() -> [testing::Record; 2] {
+    [1, 2].map(|cents| testing::record(&json!({ "id": "7", "cents": cents })))
+}
+
+/// Otherwise the same batch would be delivered until the broker gives up.
+#[tokio::test(start_paused = true)]
+async fn a_mismatch_within_a_batch_of_all_or_nothing_is_dead_lettered() {
+    let outcomes = [Ok(OutcomeKind::Executed), Ok(OutcomeKind::Mismatch)];
+    let letters = Letters::default();
+    let service = testing::engine().kafka(Key::pointer("/id"), work).all_or_error().dead_letters(letters.clone());
+    let processed = testing::deliver(&service, &kafka::batch(two_payloads())).await;
+    assert!(processed.response.is_ok(), "{processed:?}");
+    assert_eq!(processed.outcomes(), outcomes);
+    assert_eq!(letters.0.lock().unwrap().len(), 1);
+
+    let letters = Letters::default();
+    let service = testing::engine().mq(Key::pointer("/id"), work).dead_letters(letters.clone());
+    let processed = testing::deliver(&service, &rabbitmq::batch(two_payloads())).await;
+    assert!(processed.response.is_ok(), "{processed:?}");
+    assert_eq!(processed.outcomes(), outcomes);
+    assert_eq!(letters.0.lock().unwrap().len(), 1);
+}
+
+/// The checkpoint cannot pass it, so nothing behind it is worth a wait (B6).
+#[tokio::test(start_paused = true)]
+async fn a_mismatch_within_the_batch_ends_waits_behind_it() {
+    let once = testing::engine().named("orders");
+    let elsewhere = once.kinesis(Key::pointer("/id"), work);
+    let service = once.kinesis(Key::pointer("/id"), work).order(StreamOrder::None);
+    let slow = || testing::record(&json!({ "id": "8", "ms": 8_000 }));
+    let [first, second] = two_payloads();
+    let (held, batch) = (kinesis::batch([slow()]), kinesis::batch([first, second, slow()]));
+    let context = || testing::context(Duration::from_secs(60));
+    let hold = elsewhere.process(LambdaEvent::new(held.delivery(1), context()));
+    let here = async {
+        sleep(Duration::from_millis(100)).await;
+        let begun = Instant::now();
+        let processed = service.process(LambdaEvent::new(batch.delivery(1), context())).await;
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!(processed.reported().len(), 2, "{processed:?}");
+    };
+    join!(hold, here);
+}

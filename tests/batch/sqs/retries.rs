@@ -1,0 +1,120 @@
+//! Calls to the store that fail for some of their records, and are sent again for these.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use lambda_once::{
+    Failure, Key, OutcomeKind, Verdict,
+    batch::PermanentFailures,
+    store::fault::{Call, Fault, FaultStore},
+    telemetry::OperationEvent,
+    testing::{self, Redeliver, sqs},
+};
+use lambda_runtime::LambdaEvent;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+fn id(job: &Value) -> String {
+    job["id"].as_str().unwrap().to_owned()
+}
+
+fn of_group(group: &str, id: &str) -> testing::Record {
+    testing::record(&json!({ "id": id })).attribute("MessageGroupId", group)
+}
+
+/// The only settle call of two groups is throttled. The first retry records one outcome, and the other stays throttled.
+#[tokio::test(start_paused = true)]
+async fn a_settle_that_keeps_failing_holds_up_no_other_of_its_call() {
+    let store = FaultStore::new(testing::store(), 1);
+    let once = testing::builder(store.clone()).build().unwrap();
+    let (begun, began) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+    let journal = Arc::clone(&begun);
+    let service = once.sqs(Key::pointer("/id"), move |job: Value| {
+        journal.lock().unwrap().push((id(&job), began.elapsed()));
+        async { Ok::<_, Failure>(sleep(Duration::from_millis(10)).await) }
+    });
+    for fault in [Fault::Throttled, Fault::Throttled, Fault::Throttled, Fault::Delay(Duration::ZERO)] {
+        store.next(Call::Settle, fault);
+    }
+    store.always(Call::Settle, Fault::Throttled);
+    let messages = [("a", "a1"), ("b", "b1"), ("a", "a2"), ("b", "b2")].map(|(group, id)| of_group(group, id));
+    let event = sqs::fifo(messages).delivery(1);
+    service.process(LambdaEvent::new(event, testing::context(Duration::from_secs(60)))).await;
+    let begun = begun.lock().unwrap().clone();
+    let [(a1, _), (b1, _), (b2, at)] = &*begun else { panic!("{begun:?}") };
+    assert_eq!([&**a1, &**b1, &**b2], ["a1", "b1", "b2"]);
+    assert!(*at < Duration::from_secs(1), "{begun:?}");
+}
+
+/// The first claim of four is throttled, and its retries get no response.
+#[tokio::test(start_paused = true)]
+async fn granted_records_begin_while_a_throttled_claim_is_sent_again() {
+    let store = FaultStore::new(testing::store(), 1);
+    let once = testing::builder(store.clone()).build().unwrap();
+    let (begun, began) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+    let journal = Arc::clone(&begun);
+    let service = once.sqs(Key::pointer("/id"), move |job: Value| {
+        journal.lock().unwrap().push((id(&job), began.elapsed()));
+        async { Ok::<_, Failure>(()) }
+    });
+    store.next(Call::Claim, Fault::Throttled);
+    for _ in 0..3 {
+        store.next(Call::Claim, Fault::Delay(Duration::ZERO));
+    }
+    store.always(Call::Claim, Fault::Silence);
+    let batch = sqs::batch(["a", "b", "c", "d"].map(|id| testing::record(&json!({ "id": id }))));
+    let context = testing::context(Duration::from_secs(6));
+    let processed = service.process(LambdaEvent::new(batch.delivery(1), context)).await;
+    let at_once = ["b", "c", "d"].map(|id| (id.to_owned(), Duration::ZERO));
+    assert_eq!(*begun.lock().unwrap(), at_once);
+    assert_eq!(processed.reported().len(), 1, "{:?}", processed.outcomes());
+}
+
+/// Delivered alone, it is reported, too, because the claim of the failed message holds the key.
+#[tokio::test(start_paused = true)]
+async fn a_corrected_message_is_not_lost_to_a_failure_that_was_not_recorded() {
+    let store = FaultStore::new(testing::store(), 1);
+    let once = testing::builder(store.clone()).build().unwrap();
+    let work = |job: Value| async move {
+        if job["is_corrected"] == true { Ok(()) } else { Err(Failure::permanent("no amount")) }
+    };
+    let service = once.sqs(Key::pointer("/id"), work).permanent_failures(PermanentFailures::Acknowledge);
+    store.always(Call::Settle, Fault::Throttled);
+    let message = |is_corrected: bool| testing::record(&json!({ "id": "7", "is_corrected": is_corrected }));
+    let context = || testing::context(Duration::from_secs(20));
+    let both = sqs::batch([message(false), message(true)]);
+    let processed = service.process(LambdaEvent::new(both.delivery(1), context())).await;
+    let reports = processed.records.iter().map(|record| (record.outcome.ok(), record.reported));
+    assert_eq!(
+        reports.collect::<Vec<_>>(),
+        [(Some(OutcomeKind::Failed(Verdict::Permanent)), false), (Some(OutcomeKind::Mismatch), true)]
+    );
+    store.heal();
+    let alone = sqs::batch([message(true)]);
+    let processed = service.process(LambdaEvent::new(alone.delivery(1), context())).await;
+    assert_eq!(processed.reported().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_within_a_batch_has_no_times_of_its_leader() {
+    let seen: Arc<Mutex<Vec<_>>> = Arc::default();
+    let events = Arc::clone(&seen);
+    let observer = move |event: &OperationEvent<'_>| {
+        let times = [event.claim_time, event.handler_time, event.settle_time, event.lease_remaining];
+        events.lock().unwrap().push((event.outcome.ok(), event.attempt, times.map(|time| time.is_some())));
+    };
+    let once = testing::builder(testing::store()).observer(observer).build().unwrap();
+    let service = once.sqs(Key::pointer("/id"), async |_: Value| {
+        sleep(Duration::from_millis(50)).await;
+        Ok::<_, Failure>(())
+    });
+    let twice = sqs::batch([1, 2].map(|_| testing::record(&json!({ "id": "7" }))));
+    let context = testing::context(Duration::from_secs(20));
+    service.process(LambdaEvent::new(twice.delivery(1), context)).await;
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [(Some(OutcomeKind::Executed), 1, [true; 4]), (Some(OutcomeKind::Replayed), 0, [false; 4])]
+    );
+}
