@@ -33,7 +33,10 @@ async fn a_settle_that_keeps_failing_holds_up_no_other_of_its_call() {
     let journal = Arc::clone(&begun);
     let service = once.sqs(Key::pointer("/id"), move |job: Value| {
         journal.lock().unwrap().push((id(&job), began.elapsed()));
-        async { Ok::<_, Failure>(sleep(Duration::from_millis(10)).await) }
+        async {
+            sleep(Duration::from_millis(10)).await;
+            Ok::<_, Failure>(())
+        }
     });
     for fault in [Fault::Throttled, Fault::Throttled, Fault::Throttled, Fault::Delay(Duration::ZERO)] {
         store.next(Call::Settle, fault);
