@@ -1,6 +1,6 @@
 //! The records of a batch, their order, and their outcomes as they become final.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use super::{entities::Entities, lanes::Lanes, records::Records, steps::Terms};
 use crate::{
@@ -23,7 +23,7 @@ pub(super) struct Batch<'a, S: Source, T> {
     pub(super) dead: VecDeque<(usize, Decision)>,
     pub(super) dead_letters_in_flight: usize,
     /// Duplicates of undecided records.
-    duplicates: HashMap<usize, Vec<usize>>,
+    duplicates: BTreeMap<usize, Vec<usize>>,
     /// The first record by index that was reported.
     pub(super) first_reported: Option<usize>,
     /// Whether an event may have blocked records or made waits pointless.
@@ -39,7 +39,7 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
             entities: Entities::default(),
             dead: VecDeque::new(),
             dead_letters_in_flight: 0,
-            duplicates: HashMap::new(),
+            duplicates: BTreeMap::new(),
             first_reported: None,
             needs_recheck: false,
         }
