@@ -9,7 +9,7 @@ mod redrive;
 mod refusal;
 pub(crate) mod selector;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use lambda_once::clock::{Clock, SystemClock, Timestamp};
 
@@ -115,7 +115,7 @@ impl Target {
                 sources: sources.clone(),
                 settings: settings.of_function(&function.name, &function.variables, is_store_given)?,
             }),
-            [] => bail!("no dead-letter queue was found: give --queue"),
+            [] => Err(Usage("no dead-letter queue was found: give --queue".to_owned()).into()),
             [(url, ..), others @ ..] if others.iter().all(|(other, ..)| other == url) => {
                 let functions: Vec<_> = found.iter().map(|(_, of, _)| of.resource()).collect();
                 let why = "belongs to several functions; choose one by --function";

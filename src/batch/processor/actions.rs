@@ -49,9 +49,9 @@ where
                 let (answers, withdrawal) = engine.claim_once(&candidates, window, ResultData::Omit).await;
                 Event::Claimed(indices.into_iter().zip(answers).collect(), withdrawal, begun)
             }),
-            Action::ClaimAgain(open) => Box::pin(async move {
+            Action::ClaimAgain(open, until) => Box::pin(async move {
                 let (indices, open) = split(open);
-                let (answers, withdrawal) = engine.claim_again(open, window).await;
+                let (answers, withdrawal) = engine.claim_again(open, window, until).await;
                 Event::ClaimedAgain(indices.into_iter().zip(answers).collect(), withdrawal)
             }),
             Action::Settle(due) => Box::pin(async move {

@@ -82,7 +82,11 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
     /// Makes the outcome of a record final, and concludes the records whose turn comes with it.
     pub(super) fn count(&mut self, index: usize, decision: Decision) {
         self.records.decide(index, decision);
-        for duplicate in self.duplicates.remove(&index).unwrap_or_default() {
+        let duplicates = self.duplicates.remove(&index).unwrap_or_default();
+        if !self.lanes.is_ordered(index) {
+            self.conclude(index);
+        }
+        for duplicate in duplicates {
             self.leader_decided(duplicate);
         }
         self.conclude_in_turn(index);

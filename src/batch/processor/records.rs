@@ -3,7 +3,7 @@
 //! ```text
 //! incoming → decoded → claiming → ready → running → settling → decided → reported
 //!                ↑         ↓
-//!                └──── waiting              duplicate → reported
+//!                └──── waiting        duplicate → (decided →) reported
 //! ```
 
 use std::sync::Arc;

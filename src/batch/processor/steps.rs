@@ -71,8 +71,8 @@ pub(super) enum Step<S: Source, T> {
 pub(super) enum Action {
     /// Claims these candidates. The timestamp is the start of the call.
     Claim(OfEach<Candidate>, Timestamp),
-    /// Sends claims again that the store did not decide.
-    ClaimAgain(OfEach<Unclaimed>),
+    /// Sends claims again that the store did not decide, until this time.
+    ClaimAgain(OfEach<Unclaimed>, Timestamp),
     /// Settles all due outcomes in one call.
     Settle(OfEach<End<()>>),
     /// Settles outcomes that need more than one call, by one more.

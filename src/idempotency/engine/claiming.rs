@@ -49,7 +49,7 @@ impl Engine {
             if open.is_empty() {
                 return (answers.into_iter().flatten().collect(), withdrawal);
             }
-            let (results, more) = self.claim_again(open, window).await;
+            let (results, more) = self.claim_again(open, window, window.stop).await;
             withdrawal.add(more);
             given = places.into_iter().zip(results).collect();
         }
@@ -72,21 +72,27 @@ impl Engine {
         }
     }
 
-    /// Sends claims again after a pause, by one call to the store.
-    pub(crate) async fn claim_again(&self, open: Vec<Unclaimed>, window: Window) -> (Vec<ClaimResult>, Withdrawal) {
+    /// Sends claims again after a pause, by one call to the store. From `until` on they are given up instead.
+    pub(crate) async fn claim_again(
+        &self,
+        open: Vec<Unclaimed>,
+        window: Window,
+        until: Timestamp,
+    ) -> (Vec<ClaimResult>, Withdrawal) {
         let mut backoff = Backoff::default();
-        let pause = (0..open.first().map_or(0, |open| open.sent)).map(|_| backoff.next()).last().unwrap_or_default();
-        if self.clock.now().after(pause) >= window.stop {
+        let times = open.first().map_or(0, |open| open.sent.times);
+        let pause = (0..times).map(|_| backoff.next()).last().unwrap_or_default();
+        if self.clock.now().after(pause) >= until {
             let mut withdrawal = Withdrawal::default();
             let give_up = |unclaimed: Unclaimed| {
-                withdrawal.unanswered.extend(Some(unclaimed.request).filter(|_| unclaimed.is_unanswered));
+                withdrawal.unanswered.extend(Some(unclaimed.request).filter(|_| unclaimed.sent.is_unanswered));
                 Ok(Err(unclaimed.error))
             };
             return (open.into_iter().map(give_up).collect(), withdrawal);
         }
         sleep(pause).await;
         let lease = window.lease_until.since(self.clock.now());
-        let before: Vec<(u32, bool)> = open.iter().map(|open| (open.sent, open.is_unanswered)).collect();
+        let before: Vec<Sent> = open.iter().map(|open| open.sent).collect();
         let requests = open.into_iter().map(|open| ClaimRequest { lease, ..open.request }).collect();
         self.send_claims(requests, &before, window).await
     }
@@ -146,12 +152,11 @@ impl Engine {
     }
 
     /// Sends claims by one call to the store. A claim that is sent again keeps its owner token, so a claim that was
-    /// applied although its response was lost is recognized (C5). For these, `before` contains how often each was sent,
-    /// and whether it may have been applied.
+    /// applied although its response was lost is recognized (C5). `before` is for these.
     async fn send_claims(
         &self,
         requests: Vec<ClaimRequest>,
-        before: &[(u32, bool)],
+        before: &[Sent],
         window: Window,
     ) -> (Vec<ClaimResult>, Withdrawal) {
         let mut withdrawal = Withdrawal::default();
@@ -159,9 +164,12 @@ impl Engine {
         let left = window.stop.since(begun);
         let answers = self.within(left, "claim", requests.len(), self.store.claim(&requests)).await;
         let mut granted = Vec::with_capacity(requests.len());
-        for (request, answer) in requests.iter().zip(&answers) {
+        let sent_before =
+            |i: usize| before.get(i).copied().unwrap_or(Sent { times: 0, first: begun, is_unanswered: false });
+        for (i, (request, answer)) in requests.iter().zip(&answers).enumerate() {
             if let Ok(Claimed::Granted(grant)) = answer {
-                self.compare_clocks(*grant, window, begun);
+                // The grant may be that of the first request, which may have arrived late.
+                self.compare_clocks(*grant, window, sent_before(i).first);
                 warn_of_merged_doubt(request, grant);
                 granted.push(Granted::of(request, *grant, window));
             }
@@ -169,12 +177,13 @@ impl Engine {
         let mut claims = Claim::all(granted);
         let mut results = Vec::with_capacity(answers.len());
         for (i, (request, answer)) in requests.into_iter().zip(answers).enumerate() {
-            let (sent, was_unanswered) = before.get(i).copied().unwrap_or_default();
+            let before = sent_before(i);
             // A claim that was unanswered once may have been applied, whatever the last error.
-            let is_unanswered = was_unanswered || is_unanswered(&answer);
+            let is_unanswered = before.is_unanswered || is_unanswered(&answer);
+            let sent = Sent { times: before.times + 1, is_unanswered, ..before };
             results.push(match answer {
-                Err(error) if error.retry_helps() && sent + 1 < CLAIM_ATTEMPTS => {
-                    Err(Box::new(Unclaimed { request, error, is_unanswered, sent: sent + 1 }))
+                Err(error) if error.retry_helps() && sent.times < CLAIM_ATTEMPTS => {
+                    Err(Box::new(Unclaimed { request, error, sent }))
                 }
                 answer => {
                     if is_unanswered && may_stand(&answer) {
@@ -255,10 +264,16 @@ impl Engine {
 pub(crate) struct Unclaimed {
     request: ClaimRequest,
     error: Error,
-    /// Whether it may have been applied.
+    sent: Sent,
+}
+
+/// The requests that were sent for a claim.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    times: u32,
+    first: Timestamp,
+    /// Whether one of them may have been applied.
     is_unanswered: bool,
-    /// The number of times that it was sent.
-    sent: u32,
 }
 
 /// The result of a call to the store for a claim, which is either decided, or to be sent again.

@@ -67,33 +67,36 @@ impl PostgresStore {
     ///
     /// A locked row blocks the statement of all keys until `lock_timeout`. The retry leaves locked rows out. It can be
     /// blocked only by a key that another transaction is inserting, which no query shows. In that case the rest is
-    /// claimed key by key. So it is if the database cannot store a text of one of the claims, such as a label with a
-    /// character that its encoding lacks.
+    /// claimed key by key. The same happens if the database cannot store a text of one of the claims, such as a label
+    /// with a character that its encoding lacks.
     async fn claim_together(&self, mut undecided: Vec<Member<'_>>, answers: &mut Open) {
         let connection = match self.connections.get().await {
             Ok(connection) => connection,
             Err(error) => return fail(&undecided, error.into(), answers),
         };
         let is_single = undecided.len() == 1;
-        let mut is_blocked = self.claim_groups(&connection, groups(&undecided), answers).await;
+        let mut blocked = self.claim_groups(&connection, groups(&undecided), answers).await;
         undecided.retain(|(place, _)| answers[*place].is_none());
-        if is_blocked && is_single {
+        if blocked == Some(Blocked::ByLock) && is_single {
             // It has waited for its own lock.
             undecided.clear();
         }
-        if is_blocked && !undecided.is_empty() {
+        if blocked == Some(Blocked::ByLock) && !undecided.is_empty() {
             let keys = undecided.iter().map(|(_, request)| &request.key);
             match self.locked(&connection, keys, OPERATION).await {
                 Ok(locked) => undecided.retain(|(_, request)| !locked.contains(&request.key)),
                 Err(failure) => fail(&undecided, failure, answers),
             }
         }
-        if !undecided.is_empty() {
-            is_blocked = self.claim_groups(&connection, groups(&undecided), answers).await;
+        if blocked != Some(Blocked::ByData) && !undecided.is_empty() {
+            blocked = self.claim_groups(&connection, groups(&undecided), answers).await;
             undecided.retain(|(place, _)| answers[*place].is_none());
-            if is_blocked && undecided.len() > 1 {
-                self.claim_singly(&connection, &undecided, answers).await;
+            if undecided.len() == 1 {
+                blocked = blocked.filter(|blocked| *blocked == Blocked::ByData);
             }
+        }
+        if blocked.is_some() {
+            self.claim_singly(&connection, &undecided, answers).await;
         }
         connection.give_back();
     }
@@ -110,7 +113,7 @@ impl PostgresStore {
         let mut answers = [None];
         // As without a transaction, a record may be released or lapse between the two statements.
         for _ in 0..2 {
-            if self.claim_groups(connection, groups(&[(0, request)]), &mut answers).await {
+            if self.claim_groups(connection, groups(&[(0, request)]), &mut answers).await.is_some() {
                 return Ok(HELD);
             }
             if let Some(answer) = answers[0].take() {
@@ -124,21 +127,26 @@ impl PostgresStore {
     async fn claim_singly(&self, connection: &Connection, members: &[Member<'_>], answers: &mut Open) {
         let mut blocked = 0;
         for member in members {
-            blocked += usize::from(self.claim_groups(connection, groups(&[*member]), answers).await);
+            blocked += usize::from(self.claim_groups(connection, groups(&[*member]), answers).await.is_some());
             if blocked == MAX_BLOCKED {
                 return;
             }
         }
     }
 
-    /// Sends the claims of all groups together, and sets the results. Returns whether any of them blocked others.
-    async fn claim_groups(&self, connection: &Connection, groups: Vec<Group<'_>>, answers: &mut Open) -> bool {
+    /// Sends the claims of all groups together, and sets the results. Returns what blocked any of them.
+    async fn claim_groups(
+        &self,
+        connection: &Connection,
+        groups: Vec<Group<'_>>,
+        answers: &mut Open,
+    ) -> Option<Blocked> {
         let sent = join_all(groups.iter().map(|group| self.claim_group(connection, group))).await;
-        let mut is_blocked = false;
+        let mut blocked = None;
         for (group, answer) in groups.into_iter().zip(sent) {
-            is_blocked |= self.enter(group, answer, answers);
+            blocked = blocked.max(self.enter(group, answer, answers));
         }
-        is_blocked
+        blocked
     }
 
     async fn claim_group(&self, connection: &Connection, group: &Group<'_>) -> GroupAnswer {
@@ -204,16 +212,15 @@ impl PostgresStore {
         rows.iter().map(row::grant).collect::<Result<_, _>>().map_err(Failure::from)
     }
 
-    /// Sets the results that the two statements decide. Returns whether a lock, or the data of one claim, blocked the
-    /// claims.
-    fn enter(&self, group: Group<'_>, answer: GroupAnswer, answers: &mut Open) -> bool {
-        let (granted, is_blocked) = match answer.granted {
-            Ok(granted) => (granted, false),
-            Err(failure) if failure.is_lock_timeout => (HashMap::new(), true),
-            Err(failure) if failure.is_of_data && group.members.len() > 1 => (HashMap::new(), true),
+    /// Sets the results that the two statements decide. Returns what blocked the claims.
+    fn enter(&self, group: Group<'_>, answer: GroupAnswer, answers: &mut Open) -> Option<Blocked> {
+        let (granted, blocked) = match answer.granted {
+            Ok(granted) => (granted, None),
+            Err(failure) if failure.is_lock_timeout => (HashMap::new(), Some(Blocked::ByLock)),
+            Err(failure) if failure.is_of_data && group.members.len() > 1 => (HashMap::new(), Some(Blocked::ByData)),
             Err(failure) => {
                 fail(&group.members, failure, answers);
-                return false;
+                return None;
             }
         };
         let (granted_members, refused): (Vec<_>, Vec<_>) =
@@ -222,7 +229,7 @@ impl PostgresStore {
             answers[place] = granted.get(&request.key).map(|grant| Ok(Claimed::Granted(*grant)));
         }
         if refused.is_empty() {
-            return is_blocked;
+            return blocked;
         }
         let is_refused = |key: &KeyHash| !granted.contains_key(key);
         let records = answer.rows.and_then(|rows| records(&rows, is_refused, group.terms.result_data, OPERATION));
@@ -234,7 +241,7 @@ impl PostgresStore {
             }
             Err(failure) => fail(&refused, failure, answers),
         }
-        is_blocked
+        blocked
     }
 
     /// Explains a refusal. Returns `None` if the record now permits the claim.
@@ -249,6 +256,14 @@ impl PostgresStore {
             Err(error) => Some(Err(error)),
         }
     }
+}
+
+/// The reason why a statement claimed nothing although some of its keys may be free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Blocked {
+    ByLock,
+    /// The database cannot store a text of one of the claims.
+    ByData,
 }
 
 /// Sets the error as the result of each of these claims.

@@ -73,13 +73,13 @@ impl Evidence<'_> {
             self.history.plan.same_payload(self.record(invocation, place), self.record(invocation, leader));
         if !same_payload {
             let settings = &self.history.plan.settings;
-            let is_dead = settings.is_all_or_nothing()
-                && settings.dead_letters.is_some()
-                && theirs.outcome.stands()
-                && !theirs.reported;
+            // A failure that was not recorded leaves the key to its claim.
+            let stands = theirs.outcome.stands()
+                && !(theirs.outcome == Outcome::FailedForGood && self.is_unsettled(invocation, leader));
+            let is_dead = settings.is_all_or_nothing() && settings.dead_letters.is_some() && stands && !theirs.reported;
             let letters = self.dead_letters(invocation, place);
             let is_dead_lettered = is_dead && letters.iter().any(|letter| letter.was_sent);
-            let reported = !(theirs.outcome.stands() && self.acknowledges(Outcome::Mismatch) || is_dead_lettered);
+            let reported = !(stands && self.acknowledges(Outcome::Mismatch) || is_dead_lettered);
             return Expected {
                 outcome: Outcome::Mismatch,
                 possible: vec![Outcome::Mismatch],

@@ -94,7 +94,7 @@ impl Evidence<'_> {
         let claim = self.record(invocation, place).key().and_then(|key| self.claims(invocation.number, key).last());
         let Some(claim) = claim else { return vec![None] };
         let own = claim.lease_until.map(lapses);
-        let is_unsettled = self.settles(claim.owner).last().is_none_or(|settle| settle.told == Settling::Nothing);
+        let is_unsettled = self.is_unsettled(invocation, place);
         match outcome {
             Outcome::InProgress if claim.told == Told::Granted => vec![own],
             Outcome::InProgress | Outcome::MismatchForNow => {
@@ -109,6 +109,13 @@ impl Evidence<'_> {
             Outcome::LeaseLost | Outcome::NotStarted | Outcome::StoreTrouble => Vec::new(),
             _ => vec![None],
         }
+    }
+
+    /// Returns whether nothing has told the worker that the end of its claim is recorded.
+    pub(super) fn is_unsettled(&self, invocation: &Invocation, place: usize) -> bool {
+        let claim = self.record(invocation, place).key().and_then(|key| self.claims(invocation.number, key).last());
+        claim
+            .is_some_and(|claim| self.settles(claim.owner).last().is_none_or(|settle| settle.told == Settling::Nothing))
     }
 
     /// Checks that the hook is called once with the reported records, if there are any, while there is time.

@@ -305,7 +305,7 @@ async fn dlq_finds_the_queue_of_an_alias() {
     let deployment = Deployment::new("", "none").await;
     let name = &deployment.name;
     deployment.functions.delete_event_source_mapping().uuid(&deployment.mapping).send().await.unwrap();
-    let none = deployment.list(name).await.assert_code(1);
+    let none = deployment.list(name).await.assert_code(2);
     assert!(none.errors.contains("no dead-letter queue was found"), "{none:?}");
 
     deployment.map_alias("live").await;

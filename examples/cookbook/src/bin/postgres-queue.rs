@@ -22,7 +22,7 @@ async fn debit(order: Order, transaction: Transaction) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The records of one batch run concurrently, each with a separate connection. Claims, renewals and releases use another three.
+/// The records of one batch run concurrently, each with a separate connection. Claims, polls and releases use another three.
 const CONCURRENCY: usize = 4;
 
 fn engine(store: &PostgresStore) -> Result<Idempotency, lambda_once::Error> {

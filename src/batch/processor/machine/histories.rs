@@ -126,7 +126,7 @@ impl History {
                 Event::Claimed(answers.collect(), Withdrawal::default(), begun)
             }
             Action::Settle(ends) => Event::Settled(ends.into_iter().map(|(index, end)| (index, Ok(end))).collect()),
-            Action::ClaimAgain(_) => unreachable!("no claim is sent again"),
+            Action::ClaimAgain(..) => unreachable!("no claim is sent again"),
             Action::Withdraw(_) => unreachable!("every claim is answered"),
             Action::SettleAgain(_) => unreachable!("every settle is answered at once"),
             Action::Release(claims) => {

@@ -237,9 +237,14 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         (!candidates.is_empty()).then_some(Action::Poll(candidates))
     }
 
-    /// Step 6 of [`turn`](Self::turn): sends claims again that the store has not decided.
+    /// Step 6 of [`turn`](Self::turn): sends claims again that the store has not decided, or gives them up once nothing
+    /// more begins.
     fn claim_again(&mut self) -> Option<Action> {
-        (!self.unclaimed.is_empty()).then(|| Action::ClaimAgain(std::mem::take(&mut self.unclaimed)))
+        if self.unclaimed.is_empty() {
+            return None;
+        }
+        let until = if self.is_stopped { self.now } else { self.pace.begin_by() };
+        Some(Action::ClaimAgain(std::mem::take(&mut self.unclaimed), until))
     }
 
     fn candidates(&self, records: Vec<usize>) -> OfEach<Candidate> {
