@@ -149,7 +149,7 @@ RUST = {
         "without these hooks nothing reads the copy of the request, so it only costs time and memory",
     ("src/idempotency/claim.rs", "Claim::cancelled_at", "self.granted().window.stop == stop", "false"):
         "a shortcut: setting the time that the claim has already changes nothing, and only allocates",
-    ("src/idempotency/engine/claiming.rs", "Engine::claim_again", "self.clock.now().after(pause) >= window.stop", "> for >="):
+    ("src/idempotency/engine/claiming.rs", "Engine::claim_again", "self.clock.now().after(pause) >= until", "> for >="):
         "the pause is random, so no test can make it end exactly with the time for claims",
     ("src/idempotency/engine/claiming.rs", "Engine::withdraw_unanswered", "resumes < *until", "<= for <"):
         "the pause is random, so no test can make it end exactly when the withdrawal is given up",
