@@ -70,6 +70,11 @@ def main():
     rustc = subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True).stdout.strip()
 
     baseline = json.loads(BASELINE.read_text()) if BASELINE.is_file() else {"rustc": rustc, "instructions": {}}
+    # The seeds of hash maps move a count by up to 0.3 %, so the median of three decides whether it is too high.
+    for number, section in enumerate(sections):
+        if counts[section] > baseline["instructions"].get(section, counts[section]) * (1 + TOLERANCE):
+            again = [count(program, section, folder / f"{number}.callgrind") for _ in range(2)]
+            counts[section] = sorted([counts[section], *again])[1]
     failures = report(counts, baseline["instructions"])
     if write:
         BASELINE.write_text(json.dumps({"rustc": rustc, "instructions": counts}, indent=2) + "\n")
