@@ -87,7 +87,8 @@ where
         run: Run<T>,
         lambda: &Arc<Context>,
         begun: Timestamp,
-        (bounds, window): (Bounds, Window),
+        bounds: Bounds,
+        window: Window,
     ) -> impl Future<Output = Event> + Send + use<'a, S, H, T, Args>
     where
         H: Handler<T, Args>,

@@ -77,7 +77,7 @@ where
                     continue;
                 }
                 Step::Begin(run, bounds) => {
-                    under_way.push(Either::Left(self.run(run, &lambda, now, (bounds, window))));
+                    under_way.push(Either::Left(self.run(run, &lambda, now, bounds, window)));
                     is_first_poll = true;
                 }
                 Step::BeginTogether(..) if !H::FORM.takes_several => unreachable!("only one record is taken at once"),

@@ -61,18 +61,23 @@ async fn a_mismatch_within_a_batch_of_all_or_nothing_is_dead_lettered() {
 async fn a_mismatch_within_the_batch_ends_waits_behind_it() {
     let once = testing::engine().named("orders");
     let elsewhere = once.kinesis(Key::pointer("/id"), work);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let journal = Arc::clone(&seen);
     let service = once.kinesis(Key::pointer("/id"), work).order(StreamOrder::None);
+    let service = service.on_record(move |report| journal.lock().unwrap().push(report.index));
     let slow = || testing::record(&json!({ "id": "8", "ms": 8_000 }));
     let [first, second] = two_payloads();
     let (held, batch) = (kinesis::batch([slow()]), kinesis::batch([first, second, slow()]));
-    let context = || testing::context(Duration::from_secs(60));
-    let hold = elsewhere.process(LambdaEvent::new(held.delivery(1), context()));
+    // Its lease ends while the other invocation could wait for it.
+    let hold = elsewhere.process(LambdaEvent::new(held.delivery(1), testing::context(Duration::from_secs(10))));
     let here = async {
         sleep(Duration::from_millis(100)).await;
         let begun = Instant::now();
-        let processed = service.process(LambdaEvent::new(batch.delivery(1), context())).await;
+        let processed =
+            service.process(LambdaEvent::new(batch.delivery(1), testing::context(Duration::from_secs(60)))).await;
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
         assert_eq!(processed.reported().len(), 2, "{processed:?}");
+        assert_eq!(seen.lock().unwrap()[..2], [0, 1], "a leader comes before its duplicate");
     };
     join!(hold, here);
 }

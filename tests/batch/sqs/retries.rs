@@ -6,9 +6,12 @@ use std::{
 };
 
 use lambda_once::{
-    Failure, Key, OutcomeKind, Verdict,
+    BoxFuture, Failure, Key, MemoryStore, OutcomeKind, Store, Verdict,
     batch::PermanentFailures,
-    store::fault::{Call, Fault, FaultStore},
+    store::{
+        Answers, ClaimRequest, Claimed,
+        fault::{Call, Fault, FaultStore},
+    },
     telemetry::OperationEvent,
     testing::{self, Redeliver, sqs},
 };
@@ -16,8 +19,38 @@ use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-fn id(job: &Value) -> String {
-    job["id"].as_str().unwrap().to_owned()
+use crate::support::delegate::delegate;
+
+/// The messages whose handlers have begun, and the time of each since the start.
+type Begun = Arc<Mutex<Vec<(String, Duration)>>>;
+
+/// Returns a handler that takes ten milliseconds, and what it writes down.
+fn journaled() -> (Begun, impl Fn(Value) -> BoxFuture<'static, Result<(), Failure>> + Clone + Send + Sync) {
+    let (begun, began) = (Begun::default(), Instant::now());
+    let journal = Arc::clone(&begun);
+    let handler = move |job: Value| -> BoxFuture<'static, Result<(), Failure>> {
+        journal.lock().unwrap().push((job["id"].as_str().unwrap().to_owned(), began.elapsed()));
+        Box::pin(async {
+            sleep(Duration::from_millis(10)).await;
+            Ok(())
+        })
+    };
+    (begun, handler)
+}
+
+/// A store whose claims take a tenth of a second.
+#[derive(Clone, Debug)]
+struct Slow(FaultStore<MemoryStore>);
+
+impl Store for Slow {
+    delegate!(0: settle, read, limits, id, warm_up);
+
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        Box::pin(async move {
+            sleep(Duration::from_millis(100)).await;
+            self.0.claim(requests).await
+        })
+    }
 }
 
 fn of_group(group: &str, id: &str) -> testing::Record {
@@ -29,15 +62,8 @@ fn of_group(group: &str, id: &str) -> testing::Record {
 async fn a_settle_that_keeps_failing_holds_up_no_other_of_its_call() {
     let store = FaultStore::new(testing::store(), 1);
     let once = testing::builder(store.clone()).build().unwrap();
-    let (begun, began) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
-    let journal = Arc::clone(&begun);
-    let service = once.sqs(Key::pointer("/id"), move |job: Value| {
-        journal.lock().unwrap().push((id(&job), began.elapsed()));
-        async {
-            sleep(Duration::from_millis(10)).await;
-            Ok::<_, Failure>(())
-        }
-    });
+    let (begun, handler) = journaled();
+    let service = once.sqs(Key::pointer("/id"), handler);
     for fault in [Fault::Throttled, Fault::Throttled, Fault::Throttled, Fault::Delay(Duration::ZERO)] {
         store.next(Call::Settle, fault);
     }
@@ -56,12 +82,8 @@ async fn a_settle_that_keeps_failing_holds_up_no_other_of_its_call() {
 async fn granted_records_begin_while_a_throttled_claim_is_sent_again() {
     let store = FaultStore::new(testing::store(), 1);
     let once = testing::builder(store.clone()).build().unwrap();
-    let (begun, began) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
-    let journal = Arc::clone(&begun);
-    let service = once.sqs(Key::pointer("/id"), move |job: Value| {
-        journal.lock().unwrap().push((id(&job), began.elapsed()));
-        async { Ok::<_, Failure>(()) }
-    });
+    let (begun, handler) = journaled();
+    let service = once.sqs(Key::pointer("/id"), handler);
     store.next(Call::Claim, Fault::Throttled);
     for _ in 0..3 {
         store.next(Call::Claim, Fault::Delay(Duration::ZERO));
@@ -73,6 +95,24 @@ async fn granted_records_begin_while_a_throttled_claim_is_sent_again() {
     let at_once = ["b", "c", "d"].map(|id| (id.to_owned(), Duration::ZERO));
     assert_eq!(*begun.lock().unwrap(), at_once);
     assert_eq!(processed.reported().len(), 1, "{:?}", processed.outcomes());
+}
+
+/// The handler could begin within 50 milliseconds, and the claim is refused after 100.
+// Tests B5.
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_not_sent_again_once_nothing_may_begin() {
+    let store = FaultStore::new(testing::store(), 1);
+    let once = testing::builder(Slow(store.clone())).build().unwrap();
+    let (begun, handler) = journaled();
+    let service = once.sqs(Key::pointer("/id"), handler).expected_duration(Duration::from_millis(18_950));
+    store.next(Call::Claim, Fault::Throttled);
+    let batch = sqs::batch([testing::record(&json!({ "id": "7" }))]);
+    let context = testing::context(Duration::from_secs(20));
+    let processed = service.process(LambdaEvent::new(batch.delivery(1), context)).await;
+    let claims = store.calls().into_iter().filter(|(call, _)| *call == Call::Claim).count();
+    assert_eq!(claims, 1);
+    assert_eq!(processed.reported().len(), 1);
+    assert!(begun.lock().unwrap().is_empty());
 }
 
 /// Delivered alone, it is reported, too, because the claim of the failed message holds the key.

@@ -1,20 +1,30 @@
 //! Claims and their refusals.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use lambda_once::{
-    AfterUnknown, Deadline, Difference, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore, Mismatch,
-    MismatchState, OperationSettings, Outcome, PayloadPart,
+    AfterUnknown, BoxFuture, Deadline, Difference, Error, ErrorKind, ErrorStatus, Failure, Idempotency, MemoryStore,
+    Mismatch, MismatchState, OperationSettings, Outcome, PayloadPart, Store,
     clock::{Clock, ManualClock, Timestamp},
     record::{Fingerprint, RECORD_VERSION, Status},
-    store::fault::{Call, Fault},
+    store::{
+        Answers, ClaimRequest, Claimed,
+        fault::{Call, Fault, FaultStore},
+    },
 };
+use tokio::time::sleep;
 use tracing::Level;
 
 use super::{
     CHARGE, KEY, LEASE, MARGIN, MILLISECOND, World, assert_outcome,
-    support::{FUTURE, clock::WrongClock, collector::Collector},
+    support::{FUTURE, clock::WrongClock, collector::Collector, delegate::delegate},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -432,4 +442,38 @@ async fn a_slow_store_response_is_not_reported_as_clock_skew() {
     assert_outcome!(world.run().await, Ok(Outcome::Executed(1)));
     drop(guard);
     assert!(collector.lines().iter().all(|line| line.level > Level::WARN));
+}
+
+/// A store at which the first claim arrives late, and whose response to it is lost.
+#[derive(Clone, Debug)]
+struct LateOnce {
+    records: FaultStore<MemoryStore>,
+    is_first: Arc<AtomicBool>,
+}
+
+impl Store for LateOnce {
+    delegate!(records: settle, read, limits, id, warm_up);
+
+    fn claim<'a>(&'a self, requests: &'a [ClaimRequest]) -> BoxFuture<'a, Answers<Claimed>> {
+        Box::pin(async move {
+            if self.is_first.swap(false, Ordering::SeqCst) {
+                sleep(MARGIN + 1_500 * MILLISECOND).await;
+            }
+            self.records.claim(requests).await
+        })
+    }
+}
+
+/// The second request gets the grant of the first, whose lease counts from its arrival (C5).
+#[tokio::test(start_paused = true)]
+async fn a_late_claim_that_is_recognized_is_not_reported_as_clock_skew() {
+    let world = World::new();
+    world.store.next(Call::Claim, Fault::ErrorAfter);
+    let store = LateOnce { records: world.store.clone(), is_first: Arc::new(AtomicBool::new(true)) };
+    let once = Idempotency::builder(store).clock(world.clock.clone()).build().unwrap();
+    let (collector, guard) = Collector::install();
+    assert_outcome!(once.operation(CHARGE, KEY).run(|| world.work()).await, Ok(Outcome::Executed(1)));
+    drop(guard);
+    assert_eq!(world.calls(), [Call::Claim, Call::Claim, Call::Settle]);
+    assert!(collector.lines().iter().all(|line| line.level > Level::WARN), "{:?}", collector.lines());
 }
