@@ -24,7 +24,7 @@ use crate::support::delegate::delegate;
 /// The messages whose handlers have begun, and the time of each since the start.
 type Begun = Arc<Mutex<Vec<(String, Duration)>>>;
 
-/// Returns a handler that takes ten milliseconds, and what it writes down.
+/// Returns a handler that takes ten milliseconds, and its journal.
 fn journaled() -> (Begun, impl Fn(Value) -> BoxFuture<'static, Result<(), Failure>> + Clone + Send + Sync) {
     let (begun, began) = (Begun::default(), Instant::now());
     let journal = Arc::clone(&begun);
