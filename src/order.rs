@@ -134,7 +134,7 @@ impl<'de> Deserialize<'de> for Sequence {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
 
-        impl de::Visitor<'_> for Visitor {
+        impl<'de> de::Visitor<'de> for Visitor {
             type Value = Sequence;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -156,6 +156,13 @@ impl<'de> Deserialize<'de> for Sequence {
 
             fn visit_str<E: de::Error>(self, digits: &str) -> Result<Sequence, E> {
                 Sequence::parse(digits).ok_or_else(|| E::invalid_value(de::Unexpected::Other("another string"), &self))
+            }
+
+            /// A number arrives as a map if any crate of the build turns on `serde_json/arbitrary_precision`.
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Sequence, A::Error> {
+                let number = serde_json::Number::deserialize(de::value::MapAccessDeserializer::new(map));
+                let number = number.map_err(|_| de::Error::invalid_type(de::Unexpected::Map, &self))?;
+                self.visit_str(&number.to_string())
             }
         }
 

@@ -178,6 +178,9 @@ impl Registration {
         let mut alive = alive();
         let Some(place) = alive.iter().position(|service| service.id == *id) else { return Ok(()) };
         let ours = &mut alive[place];
+        if !may_equal(ours.inner.as_ref(), inner.as_ref(), |ours, theirs| ours == theirs) {
+            return Err(sharing(ours.kind, ours.place, ours.place));
+        }
         ours.inner = ours.inner.or(inner);
         ours.keys.get_or_insert_with(&keys);
         let shares = |other: &Service| other.id != *id && other.shares_records_with(&alive[place]);
@@ -189,10 +192,14 @@ impl Registration {
         let ours = &alive[place];
         let shares = |other: &&Service| other.id != *id && other.shares_records_with(ours) && !other.is(ours);
         let Some(theirs) = alive.iter().find(shares) else { return Ok(()) };
-        let (kind, ours, theirs) = (ours.kind, ours.place, theirs.place);
-        Err(Error::config(format!(
-            "two unnamed `{kind}` services would share their records, one made at {ours}, the other at {theirs}: make each on an \
-             engine with a different name, as in `once.named(\"orders\")`"
-        )))
+        Err(sharing(ours.kind, ours.place, theirs.place))
     }
+}
+
+#[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
+fn sharing(kind: &str, ours: &Location<'_>, theirs: &Location<'_>) -> Error {
+    Error::config(format!(
+        "two unnamed `{kind}` services would share their records, one made at {ours}, the other at {theirs}: make each on an engine \
+         with a different name, as in `once.named(\"orders\")`"
+    ))
 }

@@ -51,7 +51,8 @@ impl<'a, P> Operation<'a, P> {
     ///
     /// | the commit | the outcome |
     /// |---|---|
-    /// | was refused: one of the work's own conditions failed, or a conflict with another transaction | [`Outcome::Failed`], transient unless [classified](InTransaction::classify) |
+    /// | was refused: one of the work's own conditions failed | [`Outcome::Failed`], transient unless [classified](InTransaction::classify) |
+    /// | conflicted with another transaction | [`Outcome::Failed`], transient |
     /// | was refused because the lease was lost | the outcome of the run that took over, else [`Outcome::LeaseLost`] |
     /// | was not sent, because the work has ended the transaction itself, or may have | [`Outcome::Failed`], unknown; the claim is kept |
     /// | got no response, and a release then found it applied | as if it had |

@@ -107,7 +107,8 @@ impl LayerSettings {
         }
         let part = if let Payload::Part(part) = &self.payload { Some(part) } else { None };
         // They would find no value in any event, and under `MissingKey::RunUnprotected` protect nothing.
-        match [Some(&self.key), part, self.label.as_ref()].into_iter().flatten().find(|key| key.is_for_messages()) {
+        let mut keys = [Some(&self.key), part, self.label.as_ref()].into_iter().flatten();
+        match keys.find(|key| key.is_for_messages() || key.is_for_headers()) {
             Some(key) => {
                 Err(Error::config(format!("an event is not a message of a queue, so {key:?} selects nothing")))
             }

@@ -131,6 +131,23 @@ async fn layers_made_by_one_line_for_different_handlers_are_two() {
 }
 
 #[tokio::test]
+async fn one_layer_around_two_handlers_is_refused_by_the_second() {
+    async fn charge(_: LambdaEvent<Value>) -> Result<String, BoxError> {
+        Ok("charged".to_owned())
+    }
+    async fn mail(_: LambdaEvent<Value>) -> Result<String, BoxError> {
+        Ok("mailed".to_owned())
+    }
+    let event = || testing::event(&json!({ "id": "7" }));
+    let layer = InvocationLayer::new(testing::engine(), Key::pointer("/id")).validate().unwrap();
+    let (charges, mails) = (layer.clone().layer(service_fn(charge)), layer.layer(service_fn(mail)));
+    assert_eq!(charges.clone().oneshot(event()).await.unwrap(), "charged");
+    let refused = mails.oneshot(event()).await.unwrap_err().to_string();
+    assert!(refused.contains("unnamed `invocation` services"), "{refused}");
+    assert_eq!(charges.oneshot(event()).await.unwrap(), "charged");
+}
+
+#[tokio::test]
 async fn a_second_service_with_another_key_is_refused_by_its_own_validate() {
     let once = testing::engine();
     let made = |key: &'static str| once.sqs(Key::pointer(key), succeed);

@@ -83,14 +83,13 @@ impl Engine {
         let times = open.first().map_or(0, |open| open.sent.times);
         let pause = (0..times).map(|_| backoff.next()).last().unwrap_or_default();
         if self.clock.now().after(pause) >= until {
-            let mut withdrawal = Withdrawal::default();
-            let give_up = |unclaimed: Unclaimed| {
-                withdrawal.unanswered.extend(Some(unclaimed.request).filter(|_| unclaimed.sent.is_unanswered));
-                Ok(Err(unclaimed.error))
-            };
-            return (open.into_iter().map(give_up).collect(), withdrawal);
+            return given_up(open);
         }
         sleep(pause).await;
+        // A handler that blocks its thread, or a frozen process, may have made the pause longer.
+        if self.clock.now() >= until {
+            return given_up(open);
+        }
         let lease = window.lease_until.since(self.clock.now());
         let before: Vec<Sent> = open.iter().map(|open| open.sent).collect();
         let requests = open.into_iter().map(|open| ClaimRequest { lease, ..open.request }).collect();
@@ -278,6 +277,16 @@ struct Sent {
 
 /// The result of a call to the store for a claim, which is either decided, or to be sent again.
 pub(crate) type ClaimResult = Result<Result<ClaimAnswer, Error>, Box<Unclaimed>>;
+
+/// Gives up claims that the store did not decide.
+fn given_up(open: Vec<Unclaimed>) -> (Vec<ClaimResult>, Withdrawal) {
+    let mut withdrawal = Withdrawal::default();
+    let give_up = |unclaimed: Unclaimed| {
+        withdrawal.unanswered.extend(Some(unclaimed.request).filter(|_| unclaimed.sent.is_unanswered));
+        Ok(Err(unclaimed.error))
+    };
+    (open.into_iter().map(give_up).collect(), withdrawal)
+}
 
 /// Claims that nobody acts on, because their responses were lost and they may have been applied, or because they were
 /// granted too late.

@@ -49,6 +49,7 @@ impl Engine {
     pub(crate) async fn commit_claimless<T: Send>(
         &self,
         request: &ClaimRequest,
+        window: Window,
         mut end: End<T>,
         writes: &dyn Commit,
     ) -> End<T> {
@@ -57,20 +58,18 @@ impl Engine {
         let is_permanent =
             matches!(&end.conclusion, Conclusion::Failed(failure) if failure.verdict() == Verdict::Permanent);
         let is_recorded = is_permanent || matches!(end.conclusion, Conclusion::Completed(_) | Conclusion::Superseded);
-        let under = end.claim.clone();
         let (claim, settlement) = match end.take_due() {
             // A release replaces a failure that the store cannot record. There is no claim to release.
             Some(due) if is_recorded && !due.1.is_release() => due,
             _ => {
-                if let Err(error) = self.abandon(under.as_ref(), writes).await {
+                if let Err(error) = self.abandon_alone(window, writes).await {
                     doubt(Some(request.key), error, &mut end);
                 }
                 return end;
             }
         };
         let settle = request_of(&claim, settlement);
-        let now = self.clock.now();
-        let time = claim.granted().window.settles_until(now, true).since(now);
+        let time = self.time_without_claim(window);
         let answer = self.within_transaction(time, COMMIT, writes.commit(Some(&settle))).await;
         match answer {
             Ok(Settled::Done { .. } | Settled::Renewed { .. }) => {}

@@ -8,7 +8,7 @@ use super::{
     Engine,
     calls::{MAX_CALL_TIME, silent},
     ending::{Conclusion, End},
-    settling::request_of,
+    settling::{RELEASE_FOR, request_of},
 };
 use crate::{
     backoff::Backoff,
@@ -18,6 +18,7 @@ use crate::{
     idempotency::{
         claim::Claim,
         guard::catch_panic,
+        policy::AfterUnknown,
         verdict::{Failure, Verdict},
         window::Window,
     },
@@ -93,8 +94,8 @@ impl Engine {
     pub(crate) async fn commit<T: Send>(&self, mut end: End<T>, window: Window, writes: Box<dyn Commit>) -> End<T> {
         if !matches!(end.conclusion, Conclusion::Completed(_)) {
             let abandoned = match &end.claim {
-                Some(claim) => self.abandon(Some(claim), &*writes).await,
-                None => confirm_within(self.time_without_claim(window), writes.abandon()).await,
+                Some(claim) => self.abandon(claim, &*writes).await,
+                None => self.abandon_alone(window, &*writes).await,
             };
             if let Err(error) = abandoned {
                 let key = end.claim.as_ref().map(Claim::key);
@@ -110,7 +111,7 @@ impl Engine {
     }
 
     /// Returns the time that is left to end a transaction without a claim. No lease limits it.
-    fn time_without_claim(&self, window: Window) -> Duration {
+    pub(super) fn time_without_claim(&self, window: Window) -> Duration {
         let now = self.clock.now();
         window.deadline().map_or(Duration::MAX, |_| window.settles_until(now, true).since(now))
     }
@@ -130,10 +131,14 @@ impl Engine {
     }
 
     /// Abandons the transaction of a run under this claim, and leaves time for the following settle.
-    pub(super) async fn abandon(&self, claim: Option<&Claim>, writes: &dyn Commit) -> Result<(), Error> {
+    async fn abandon(&self, claim: &Claim, writes: &dyn Commit) -> Result<(), Error> {
         let now = self.clock.now();
-        let time = claim.map_or(Duration::MAX, |claim| claim.granted().window.settles_until(now, true).since(now) / 2);
-        confirm_within(time, writes.abandon()).await
+        confirm_within(claim.granted().window.settles_until(now, true).since(now) / 2, writes.abandon()).await
+    }
+
+    /// Abandons the transaction of a run that nothing is settled for.
+    pub(super) async fn abandon_alone(&self, window: Window, writes: &dyn Commit) -> Result<(), Error> {
+        confirm_within(self.time_without_claim(window), writes.abandon()).await
     }
 
     async fn commit_claimed<T: Send>(
@@ -223,8 +228,7 @@ impl Engine {
         end.held_until = Some(claim.lease_until());
     }
 
-    /// A release after a commit that was certainly not applied is optional, and is given up like any other release if
-    /// it is refused.
+    /// A release after a commit that was certainly not applied is optional under `Rerun`, and is given up like any other.
     async fn settle_with_retries(
         &self,
         request: &SettleRequest,
@@ -232,13 +236,16 @@ impl Engine {
         is_certain: bool,
     ) -> Result<Settled, Error> {
         let operation = request.settlement.as_str();
+        let is_plain_release = is_certain && request.settlement.is_release();
+        if is_plain_release && self.settings.after_unknown == AfterUnknown::Rerun {
+            until = until.min(self.clock.now().after(RELEASE_FOR));
+        }
         let mut backoff = Backoff::default();
         loop {
             let left = until.since(self.clock.now());
             let mut answers = self.within(left, operation, 1, self.store.settle(std::slice::from_ref(request))).await;
             let answer = answers.pop().unwrap_or_else(|| Err(silent(operation)));
-            if is_certain && request.settlement.is_release() && answer.as_ref().is_err_and(|error| !error.retry_helps())
-            {
+            if is_plain_release && answer.as_ref().is_err_and(|error| !error.retry_helps()) {
                 until = self.refused_until(until);
             }
             let pause = backoff.next();

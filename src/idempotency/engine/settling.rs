@@ -142,16 +142,17 @@ impl Engine {
     /// the others keep theirs. Returns a result for each, in order.
     pub(crate) async fn settle_once_more<T: Send>(&self, open: Vec<Unsettled<T>>) -> Vec<SettleResult<T>> {
         warn_of_refusal(&open);
-        let are_changed = open.iter().any(|open| open.trouble.is_none());
+        let is_changed = |unsettled: &Unsettled<T>| unsettled.trouble.is_none();
+        let are_changed = open.iter().any(is_changed);
         let mut backoff = open.first().map(|open| open.backoff.clone()).unwrap_or_default();
-        let pause = if are_changed { Duration::ZERO } else { backoff.next() };
-        let resumes = self.clock.now().after(pause);
+        let pause = (!are_changed).then(|| backoff.next());
+        let resumes = pause.map(|pause| self.clock.now().after(pause));
         let mut results: Vec<Option<SettleResult<T>>> = open.iter().map(|_| None).collect();
         let (mut places, mut due) = (Vec::new(), Vec::new());
         for (i, unsettled) in open.into_iter().enumerate() {
-            if unsettled.trouble.is_some() == are_changed {
+            if is_changed(&unsettled) != are_changed {
                 results[i] = Some(Err(Box::new(unsettled)));
-            } else if !are_changed && resumes >= unsettled.until {
+            } else if resumes.is_some_and(|resumes| resumes >= unsettled.until) {
                 results[i] = Some(Ok(unsettled.give_up()));
             } else {
                 places.push(i);
@@ -159,7 +160,7 @@ impl Engine {
             }
         }
         if !places.is_empty() {
-            if !are_changed {
+            if let Some(pause) = pause {
                 sleep(pause).await;
             }
             let (due, given_up): (Vec<_>, Vec<_>) = due.into_iter().unzip();

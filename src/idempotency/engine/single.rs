@@ -82,7 +82,7 @@ impl Engine {
         let (attempt, bounds) = (claim.attempt(), Bounds::until(self.stop_without_claim(window), &window));
         let work = self.timed(Some(claim.key()), || work).map_ok(Success::Complete);
         let end = self.run(Some(claim), bounds, work, |value| value).await;
-        let end = self.commit_claimless(&request, end, writes).await;
+        let end = self.commit_claimless(&request, window, end, writes).await;
         Ok((end.into_outcome(|refusal| self.replay(key, refusal))?, attempt))
     }
 

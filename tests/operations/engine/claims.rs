@@ -106,6 +106,18 @@ async fn a_throttled_claim_is_tried_again() {
     assert_eq!(world.count(Call::Claim), 3);
 }
 
+/// A handler that runs meanwhile blocks the thread, or the process is frozen.
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_not_sent_again_after_a_pause_that_took_too_long() {
+    for policy in [AfterUnknown::Rerun, AfterUnknown::Refuse] {
+        let world = World::with(|builder| builder.after_unknown(policy));
+        world.store.next(Call::Claim, Fault::Throttled);
+        let (outcome, ()) = tokio::join!(world.run(), async { world.clock.jump(LEASE) });
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Throttled);
+        assert_eq!((world.count(Call::Claim), world.record().await), (1, None));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_a_claim_nothing_runs() {
     for (fault, kind, claims) in [

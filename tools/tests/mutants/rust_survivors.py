@@ -102,6 +102,8 @@ RUST = {
     ("src/batch/redaction.rs", "slot", "the body", "0"): ONE_SLOT,
     ("src/batch/redaction.rs", "slot", "the body", "1"): ONE_SLOT,
     ("src/batch/report.rs", "Report::new", "false", "!"): "only decisions read the flag, and they set it",
+    ("src/batch/report.rs", "Report::new", "false", "!", "2"): "only decisions read the flag, and they set it",
+    ("src/batch/report.rs", "Report::new", "false", "!", "3"): "only decisions read the flag, and they set it",
     ("src/batch/report.rs", "tell", "engine.settings.observers.is_empty()", "false"): "a shortcut: without observers `observe` returns at once",
     ("src/batch/service.rs", "BatchService::check", "H::FORM.in_transaction", "true"):
         "other handlers have no store, so `store` returns None; the constant only removes code at compile time",
@@ -151,6 +153,8 @@ RUST = {
         "a shortcut: setting the time that the claim has already changes nothing, and only allocates",
     ("src/idempotency/engine/claiming.rs", "Engine::claim_again", "self.clock.now().after(pause) >= until", "> for >="):
         "the pause is random, so no test can make it end exactly with the time for claims",
+    ("src/idempotency/engine/settling.rs", "Engine::settle_once_more", "resumes >= unsettled.until", "> for >="):
+        "the pause is random, so no test can make it end exactly when the settle is given up",
     ("src/idempotency/engine/claiming.rs", "Engine::withdraw_unanswered", "resumes < *until", "<= for <"):
         "the pause is random, so no test can make it end exactly when the withdrawal is given up",
     ("src/idempotency/engine/claiming.rs", "applied", "false", "!"): "the claim that is made of this grant does not keep the flag",

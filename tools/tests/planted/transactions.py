@@ -39,7 +39,7 @@ TRANSACTIONS = [
           "stores transactions::late::"),
     # All or nothing.
     Plant("T", "a failure commits the handler's writes", COMMITTING,
-          "Some(claim) => self.abandon(Some(claim), &*writes).await,", "Some(_) => writes.commit(None).await.map(drop),",
+          "Some(claim) => self.abandon(claim, &*writes).await,", "Some(_) => writes.commit(None).await.map(drop),",
           "stores transactions::commits::"),
     Plant("T", "a run that is dropped leaves its transaction open", COMMITTING,
           "drop(self.store.abandon(&self.transaction));", "",

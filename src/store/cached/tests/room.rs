@@ -41,6 +41,20 @@ async fn an_oversized_record_is_not_cached_and_evicts_nothing() {
 }
 
 #[tokio::test]
+async fn unknown_attributes_count_with_their_names() {
+    let environment = Environment::new().with(|store| store.max_bytes(WITHOUT_RESULT + 100));
+    // `{"note":""}` has eleven bytes, and the result has one.
+    for (note, is_kept) in [("x".repeat(88), true), ("x".repeat(89), false)] {
+        let claim = environment.run(complete("1")).await;
+        let mut record = environment.memory.read(&[claim.key], ResultData::Include).await.remove(0).unwrap().unwrap();
+        record.unknown.insert("note".to_owned(), note.into());
+        environment.memory.insert(claim.key, record);
+        environment.replayed(&claim).await;
+        assert_eq!(environment.keeps(&claim), is_kept);
+    }
+}
+
+#[tokio::test]
 async fn labels_do_not_exceed_the_caches_limit() {
     let environment = Environment::new().with(|store| store.max_bytes(WITHOUT_RESULT + 100));
     for (label, is_kept) in [("x".repeat(99), true), ("x".repeat(100), false)] {
