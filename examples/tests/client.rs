@@ -120,16 +120,34 @@ async fn a_final_error_is_not_retried() {
     }
     for (status, code, known) in [
         ("409 Conflict", "outcome_unknown", MAY_BE_MADE),
-        ("410 Gone", "response_not_stored", MADE),
+        ("410 Gone", "response_not_stored", MAY_BE_MADE),
+        ("500 Internal Server Error", "hook_failed", MAY_BE_MADE),
         ("500 Internal Server Error", "misconfigured", NOT_MADE),
-        ("500 Internal Server Error", "response_unreadable", MADE),
+        ("500 Internal Server Error", "response_too_large", MAY_BE_MADE),
+        ("500 Internal Server Error", "response_unreadable", MAY_BE_MADE),
+        ("503 Service Unavailable", "not_recorded", MADE),
         ("503 Service Unavailable", "of_a_later_version", MAY_BE_MADE),
+        ("503 Service Unavailable", "replay_unchecked", MAY_BE_MADE),
     ] {
         let body = format!(r#"{{"code":"{code}","retryable":false}}"#);
         let (output, tries) = run(&[&answer(status, "", &body), DONE], &[]).await;
         let text = printed(&output);
         assert_eq!((tries, output.status.code()), (1, Some(1)), "{code}: {text}");
         assert!(text.contains(known), "{code}: {text}");
+    }
+}
+
+/// The service may have stored only the status of a response.
+#[tokio::test]
+async fn the_stored_status_of_a_response_reveals_whether_it_charged() {
+    for code in ["response_not_stored", "response_too_large", "response_unreadable", "replay_unchecked"] {
+        for (status, known) in [(201, MADE), (402, NOT_MADE), (303, MAY_BE_MADE), (502, MAY_BE_MADE)] {
+            let body = format!(r#"{{"code":"{code}","retryable":false,"response_status":{status}}}"#);
+            let (output, tries) = run(&[&answer("410 Gone", "", &body), DONE], &[]).await;
+            let text = printed(&output);
+            assert_eq!((tries, output.status.code()), (1, Some(1)), "{code} {status}: {text}");
+            assert!(text.contains(known), "{code} {status}: {text}");
+        }
     }
 }
 

@@ -86,7 +86,7 @@ impl Caller {
     /// [`lambda_authorizer`](Self::lambda_authorizer) for a Lambda authorizer of an HTTP API.
     pub fn authorizer() -> Self {
         let warned = Once::new();
-        by(move |found| match found {
+        by("authorizer", move |found| match found {
             Found::Claims(claim) => token(claim, "sub"),
             Found::Context(field) => field("principalId").map(|id| joined("lambda", &[&id])),
             Found::Iam(caller) => {
@@ -120,7 +120,7 @@ impl Caller {
     /// let layer = IdempotencyKeyLayer::new(Idempotency::new(MemoryStore::new()), Caller::iam_role());
     /// ```
     pub fn iam_role() -> Self {
-        by(|found| match found {
+        by("iam_role", |found| match found {
             Found::Iam(caller) => caller.name_by_role(),
             _ => None,
         })
@@ -131,28 +131,30 @@ impl Caller {
     /// The number 42 and the string "42" are different callers, because the JWT authorizer of a REST API distinguishes
     /// them. A request without the claim is refused with 403.
     pub fn jwt_claim(name: &'static str) -> Self {
-        by(move |found| match found {
+        let principal = move |found: Found<'_>| match found {
             Found::Claims(claim) => token(claim, name),
             _ => None,
-        })
+        };
+        by("jwt_claim", principal).of_argument(name)
     }
 
     /// Identifies the caller by this field of the context that a Lambda authorizer returns, of a REST or an HTTP API. Its value
     /// is a string, an integer of at most 64 bits or a boolean. A request without the field is refused with 403.
     pub fn lambda_authorizer(field: &'static str) -> Self {
-        by(move |found| match found {
+        let principal = move |found: Found<'_>| match found {
             Found::Context(context) => context(field).map(|value| joined("lambda context", &[field, &value])),
             _ => None,
-        })
+        };
+        by("lambda_authorizer", principal).of_argument(field)
     }
 
     /// Identifies the caller by issuer and subject of the client certificate that an HTTP API has verified (mutual TLS). A
     /// request without a certificate, or without a subject in it, is refused with 403. REST APIs are not supported:
     /// `lambda_http` drops the certificate.
     pub fn client_certificate() -> Self {
-        Self::new(|parts| match context(parts) {
+        Self::new("client_certificate", |parts| match context(parts) {
             Some(RequestContext::ApiGatewayV2(context)) => match certificate(context) {
-                None => caller(parts, &|_| None),
+                None => unnamed(parts),
                 Some(certificate) => match certificate.subject_dn.as_deref() {
                     // Its names, if it has any, are in an extension.
                     None | Some("") => Identified::Unknown,
@@ -162,28 +164,33 @@ impl Caller {
                     }
                 },
             },
-            _ => caller(parts, &|_| None),
+            _ => unnamed(parts),
         })
     }
 
     /// Identifies the caller by the id of the API key that a REST API has checked. A request without one is refused with 403,
     /// even if an authorizer has authenticated it.
     pub fn api_key() -> Self {
-        Self::new(|parts| match context(parts) {
+        Self::new("api_key", |parts| match context(parts) {
             Some(RequestContext::ApiGatewayV1(context)) => {
                 match context.identity.api_key_id.as_deref().filter(|id| !id.is_empty()) {
                     Some(id) => Identified::Known(joined("api key", &[id])),
                     None => caller_of_rest(context, &|_| None),
                 }
             }
-            _ => caller(parts, &|_| None),
+            _ => unnamed(parts),
         })
     }
 }
 
+/// Returns the caller of a request that has no name in a scope.
+pub(super) fn unnamed(parts: &Parts) -> Identified {
+    caller(parts, &|_| None)
+}
+
 /// Identifies the caller by the part of an authorizer's findings that `principal` selects.
-fn by(principal: impl Fn(Found<'_>) -> Option<String> + Send + Sync + 'static) -> Caller {
-    Caller::new(move |parts| caller(parts, &principal))
+fn by(name: &'static str, principal: impl Fn(Found<'_>) -> Option<String> + Send + Sync + 'static) -> Caller {
+    Caller::new(name, move |parts| caller(parts, &principal))
 }
 
 type Principal<'a> = &'a dyn Fn(Found<'_>) -> Option<String>;

@@ -1,6 +1,6 @@
 //! Identifies the caller.
 
-use std::{fmt, sync::Arc};
+use std::{any::TypeId, fmt, sync::Arc};
 
 use http::{HeaderName, header, request::Parts, uri::Authority};
 
@@ -23,46 +23,86 @@ pub(super) enum Identified {
 /// Clients choose their keys, and some are easy to guess. Therefore the caller is part of every key.
 #[derive(Clone)]
 pub struct Caller {
+    form: Form,
     identify: Arc<Identify>,
     anonymous: bool,
     per_host: bool,
 }
 
+/// The function that made a caller.
+#[derive(Clone)]
+enum Form {
+    Named(&'static str),
+    Of(&'static str, Arc<str>),
+    /// Includes the type if the closure captures nothing, so that the type identifies it.
+    Closure(Option<TypeId>),
+}
+
 impl Caller {
-    pub(super) fn new(identify: impl Fn(&Parts) -> Identified + Send + Sync + 'static) -> Self {
-        Self { identify: Arc::new(identify), anonymous: false, per_host: false }
+    pub(super) fn new(name: &'static str, identify: impl Fn(&Parts) -> Identified + Send + Sync + 'static) -> Self {
+        Self { form: Form::Named(name), identify: Arc::new(identify), anonymous: false, per_host: false }
+    }
+
+    /// Returns the same caller, which was made by a function with this argument.
+    pub(super) fn of_argument(self, argument: &str) -> Self {
+        match self.form {
+            Form::Named(name) => Self { form: Form::Of(name, argument.into()), ..self },
+            Form::Of(..) | Form::Closure(_) => self,
+        }
+    }
+
+    /// Returns what distinguishes it from callers that are identified otherwise. A closure that captures something equals
+    /// only its clones.
+    pub(super) fn identity(&self) -> impl fmt::Debug + '_ {
+        let (closure, function) = match self.form {
+            Form::Closure(Some(closure)) => (Some(closure), None),
+            Form::Closure(None) => (None, Some(Arc::as_ptr(&self.identify).cast::<()>())),
+            Form::Named(_) | Form::Of(..) => (None, None),
+        };
+        (self, closure, function)
     }
 
     /// Identifies the caller by a header that a trusted proxy sets. The proxy must replace any value that a client sends. A
     /// request that repeats the header is refused with 403, except behind a REST API, an HTTP API or a load balancer, which
     /// pass on a single value.
     pub fn header(name: HeaderName) -> Self {
-        Self::new(move |parts| {
+        let argument = name.clone();
+        let identify = move |parts: &Parts| {
             let mut values = parts.headers.get_all(&name).iter();
-            let Some(value) = values.next() else { return Identified::Anonymous };
+            let Some(value) = values.next() else { return nobody(parts) };
             match value.to_str() {
-                Ok(value) if values.next().is_none() => named(Some(value.to_owned())),
+                Ok(value) if values.next().is_none() => named(value.to_owned()),
                 _ => Identified::Unknown,
             }
-        })
+        };
+        Self::new("header", identify).of_argument(argument.as_str())
     }
 
     /// Identifies the caller by a function of the request, such as its tenant, or the user that an outer layer has
     /// authenticated and put into the extensions. If it returns `None` or an empty string, the request is refused with 403.
-    pub fn from_fn(identify: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static) -> Self {
-        Self::new(move |parts| named(identify(parts)))
+    ///
+    /// A closure that captures something equals only its clones. If a layer is created for each event, clone one caller.
+    pub fn from_fn<F: Fn(&Parts) -> Option<String> + Send + Sync + 'static>(identify: F) -> Self {
+        let form = Form::Closure((size_of::<F>() == 0).then(TypeId::of::<F>));
+        let identify = move |parts: &Parts| identify(parts).map_or_else(|| nobody(parts), named);
+        Self { form, ..Self::new("from_fn", identify) }
     }
 
     /// Lets all requests share one scope, so callers that send the same key and the same request get the same response.
     /// Only for services with a single caller, or whose clients are known to generate random keys.
     pub fn shared() -> Self {
-        Self::new(|_| Identified::Anonymous).or_anonymous()
+        Self::new("shared", |_| Identified::Anonymous).or_anonymous()
     }
 
     /// Also admits requests on routes without authentication. They share [one scope](Self::shared).
     /// A request that was authenticated but has no name in this scope is still refused with 403, and so is one with an API key of
-    /// a REST API, unless the scope is [`api_key`](Self::api_key). Mutual TLS on a REST API
-    /// cannot be detected, because `lambda_http` drops the certificate.
+    /// a REST API, unless the scope is [`api_key`](Self::api_key). With [`header`](Self::header) and [`from_fn`](Self::from_fn)
+    /// that includes a request whose header is absent or whose function returns `None`, although an authorizer has identified
+    /// its caller.
+    ///
+    /// Mutual TLS on a REST API cannot be detected, because `lambda_http` drops the certificate, and neither can authentication
+    /// outside of API Gateway, function URLs, load balancers and VPC Lattice. If an outer layer has authenticated a caller
+    /// without a name, let `from_fn` return an empty string.
     #[must_use]
     pub fn or_anonymous(mut self) -> Self {
         self.anonymous = true;
@@ -128,20 +168,30 @@ fn host(parts: &Parts) -> Option<String> {
     })
 }
 
-/// Distinguishes an empty name from a missing one: the caller was looked up, and has no name.
-fn named(caller: Option<String>) -> Identified {
-    match caller {
-        None => Identified::Anonymous,
-        Some(caller) if caller.is_empty() => Identified::Unknown,
-        Some(caller) => Identified::Known(caller),
+/// Returns a caller that was looked up. One with an empty name must not share a scope.
+fn named(caller: String) -> Identified {
+    if caller.is_empty() { Identified::Unknown } else { Identified::Known(caller) }
+}
+
+/// Returns the caller of a request that has no name in a scope. The front door may have authenticated it nevertheless.
+fn nobody(parts: &Parts) -> Identified {
+    #[cfg(feature = "http-lambda")]
+    return super::authorizer::unnamed(parts);
+    #[cfg(not(feature = "http-lambda"))]
+    {
+        let _ = parts;
+        Identified::Anonymous
     }
 }
 
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Caller")
-            .field("anonymous", &self.anonymous)
-            .field("per_host", &self.per_host)
-            .finish_non_exhaustive()
+        match &self.form {
+            Form::Named(name) => write!(f, "Caller::{name}()")?,
+            Form::Of(name, argument) => write!(f, "Caller::{name}({argument:?})")?,
+            Form::Closure(_) => f.write_str("Caller::from_fn(..)")?,
+        }
+        f.write_str(if self.anonymous { ".or_anonymous()" } else { "" })?;
+        f.write_str(if self.per_host { ".per_host()" } else { "" })
     }
 }

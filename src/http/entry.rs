@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use http::{HeaderMap, request::Parts};
+use http::{HeaderMap, HeaderValue, request::Parts};
 
 use super::{
     fingerprint,
@@ -194,5 +194,12 @@ impl MessageMetadata for RequestHeaders<'_> {
             self.is_ambiguous.set(true);
         }
         value
+    }
+
+    fn header_bytes(&self, name: &str) -> Option<&[u8]> {
+        let mut values = self.headers.get_all(name).iter();
+        let value = values.next().filter(|_| values.next().is_none());
+        self.is_ambiguous.set(self.is_ambiguous.get() || value.is_none() && self.headers.contains_key(name));
+        value.map(HeaderValue::as_bytes)
     }
 }

@@ -67,6 +67,8 @@ pub(super) struct Work<S, B> {
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) candidate: Candidate,
+    /// The time window in which it was received.
+    window: Window,
     /// The time at which the front door gives up, if it does.
     answer_by: Option<Timestamp>,
     /// The latest time, in Lambda, at which its handler begins. After that the handler would have too little time.
@@ -176,12 +178,13 @@ impl LayerSettings {
         let answer_by = lambda::response_limit(parts).map(|limit| now.after(limit));
         let is_in_lambda = lambda::is_invocation(parts);
         // A handler that begins later would have too little time to finish.
-        let stop = self.window(parts).stop;
-        let in_time = is_in_lambda.then(|| stop.before(stop.since(now) / 4));
+        let window = self.window(parts);
+        let in_time = is_in_lambda.then(|| window.stop.before(window.stop.since(now) / 4));
         let begin_by = [in_time, answer_by].into_iter().flatten().min();
         let waited = now.after(self.wait_up_to);
         Entry {
             candidate,
+            window,
             answer_by,
             begin_by,
             wait_until: begin_by.map_or(waited, |by| by.min(waited)),
@@ -270,7 +273,9 @@ impl LayerSettings {
         client: Client,
         permit: Permit,
     ) -> Attempted<S, B> {
-        let (key, window) = (entry.candidate.key, self.window(&work.parts));
+        let key = entry.candidate.key;
+        // A deadline that has passed in the meantime would count as unknown.
+        let window = if entry.window.deadline().is_some() { entry.window } else { self.window(&work.parts) };
         let mut pending_claim = self.claim(&entry, window).await;
         if client.has_left() {
             // Dropping the claim releases it. A handler that does not begin has no effect, and such requests would keep out

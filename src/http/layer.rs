@@ -82,10 +82,13 @@ impl IdempotencyKeyLayer {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if
     /// * outside Lambda the service has no name;
     /// * [settings](Self::with_settings) contradict each other;
-    /// * another layer is alive on the same unnamed engine;
+    /// * another layer is alive on the same unnamed engine, unless the same place in the program has made both for one
+    ///   [caller](Caller);
     /// * a probe is given without [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), or the other way round;
     /// * the [transactions](Self::in_transaction) are of another store than the engine's, or requests [fail open](Self::fail_open);
     /// * the [`key`](Self::key) is malformed, or given together with [`check_key`](Self::check_key);
+    /// * the key, the [`label`](Self::label) or the order selects what only messages have, such as
+    ///   [`Key::message_id`](crate::Key::message_id);
     /// * a status for refusals is below 400;
     /// * [`max_in_flight`](Self::max_in_flight) is zero;
     /// * [`max_buffered`](Self::max_buffered) is less than [`max_body`](Self::max_body);

@@ -17,7 +17,8 @@ impl IdempotencyKeyLayer {
     /// 6,291,556 bytes, as `lambda_http` encodes it, because the function could not replay it either. A
     /// [stream](super#streams) has no limit.
     ///
-    /// The limit of the [store](crate::store::Limits) applies as well, to the compressed response.
+    /// The limit of the [store](crate::store::Limits) applies as well, to the compressed response. A response over 1 MiB, as
+    /// stored in JSON, is not compressed.
     pub fn max_response(mut self, bytes: usize) -> Self {
         self.settings.max_response = bytes;
         self

@@ -56,56 +56,60 @@ impl LayerSettings {
                 // The client left during the probe.
                 return Err(Failure::transient("the client has left before the handler began"));
             }
-            let called = self.engine.timed(Some(own.key()), || inner.call(Request::from_parts(parts, body))).await;
-            let response = match called {
-                Ok(response) => response,
-                Err(error) if self.is_doubtful(&error) => return Ok(Success::Keep(HandlerEnd::Error(error))),
-                Err(error) => return Ok(Success::Release(HandlerEnd::Error(error))),
+            // The body is a part of the operation.
+            let handled = || async move {
+                let response = match inner.call(Request::from_parts(parts, body)).await {
+                    Ok(response) => response,
+                    Err(error) if self.is_doubtful(&error) => return Ok(Success::Keep(HandlerEnd::Error(error))),
+                    Err(error) => return Ok(Success::Release(HandlerEnd::Error(error))),
+                };
+                let (parts, body) = response.into_parts();
+                let decision = self.decision_on(&parts.extensions, parts.status);
+                // A server drops the body of these unread, and would drop the rest of the request with it.
+                let has_no_body = is_head || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+                let is_stream = is_stream(&parts) && !has_no_body;
+                let broken = || match decision {
+                    ResponseAction::Release => Success::Release(HandlerEnd::Broken),
+                    ResponseAction::Store | ResponseAction::Keep => Success::Keep(HandlerEnd::Broken),
+                };
+                let read = if is_stream {
+                    Some(ResponseBody::passed(body))
+                } else if decision == ResponseAction::Release && !has_no_body && !grpc::is_grpc(&parts.headers) {
+                    // It is not stored, so there is nothing to wait for.
+                    ResponseBody::read_ready(body, self.max_response).await.ok()
+                } else {
+                    ResponseBody::read(body, self.max_response).await.ok()
+                };
+                let Some(body) = read else { return Ok(broken()) };
+                let is_decided = parts.extensions.get::<ResponseAction>().is_some();
+                let is_error = |headers: &HeaderMap, trailers: Option<&HeaderMap>| {
+                    !is_decided && grpc::is_error(headers, trailers)
+                };
+                let is_passed = is_stream || decision == ResponseAction::Release && !has_no_body;
+                let (ran, is_error) = if is_passed && body.whole().is_none() {
+                    let mut ran = self.ran(parts, Replay::Streamed, ResponseBody::of_bytes(Bytes::new()), request_id);
+                    let HandlerEnd::Answered { parts, .. } = &mut ran else { return Ok(broken()) };
+                    let mut head = parts.clone();
+                    // A server takes the last of so many bytes for the end, and drops the body.
+                    head.headers.remove(header::CONTENT_LENGTH);
+                    self.mark_first(&mut head.headers);
+                    let Ok(trailers) = opening.pass(head, body).await else { return Ok(broken()) };
+                    parts.extensions.insert(Settled);
+                    let is_error = is_error(&parts.headers, trailers.as_ref());
+                    (ran, is_error)
+                } else {
+                    let is_error = is_error(&parts.headers, body.trailers());
+                    let replay = self.replay_of(&parts.headers, &body, is_invocation);
+                    (self.ran(parts, replay, body, request_id), is_error)
+                };
+                let decision = if is_error { ResponseAction::Keep } else { decision };
+                Ok(match decision {
+                    ResponseAction::Store => Success::Complete(ran),
+                    ResponseAction::Release => Success::Release(ran),
+                    ResponseAction::Keep => Success::Keep(ran),
+                })
             };
-            let (parts, body) = response.into_parts();
-            let decision = self.decision_on(&parts.extensions, parts.status);
-            // A server drops the body of these unread, and would drop the rest of the request with it.
-            let has_no_body = is_head || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-            let is_stream = is_stream(&parts) && !has_no_body;
-            let broken = || match decision {
-                ResponseAction::Release => Success::Release(HandlerEnd::Broken),
-                ResponseAction::Store | ResponseAction::Keep => Success::Keep(HandlerEnd::Broken),
-            };
-            let read = if is_stream {
-                Some(ResponseBody::passed(body))
-            } else if decision == ResponseAction::Release && !has_no_body && !grpc::is_grpc(&parts.headers) {
-                // It is not stored, so there is nothing to wait for.
-                ResponseBody::read_ready(body, self.max_response).await.ok()
-            } else {
-                ResponseBody::read(body, self.max_response).await.ok()
-            };
-            let Some(body) = read else { return Ok(broken()) };
-            let is_decided = parts.extensions.get::<ResponseAction>().is_some();
-            let is_error =
-                |headers: &HeaderMap, trailers: Option<&HeaderMap>| !is_decided && grpc::is_error(headers, trailers);
-            let is_passed = is_stream || decision == ResponseAction::Release && !has_no_body;
-            let (ran, is_error) = if is_passed && body.whole().is_none() {
-                let mut ran = self.ran(parts, Replay::Streamed, ResponseBody::of_bytes(Bytes::new()), request_id);
-                let HandlerEnd::Answered { parts, .. } = &mut ran else { return Ok(broken()) };
-                let mut head = parts.clone();
-                // A server takes the last of so many bytes for the end, and drops the body.
-                head.headers.remove(header::CONTENT_LENGTH);
-                self.mark_first(&mut head.headers);
-                let Ok(trailers) = opening.pass(head, body).await else { return Ok(broken()) };
-                parts.extensions.insert(Settled);
-                let is_error = is_error(&parts.headers, trailers.as_ref());
-                (ran, is_error)
-            } else {
-                let is_error = is_error(&parts.headers, body.trailers());
-                let replay = self.replay_of(&parts.headers, &body, is_invocation);
-                (self.ran(parts, replay, body, request_id), is_error)
-            };
-            let decision = if is_error { ResponseAction::Keep } else { decision };
-            Ok(match decision {
-                ResponseAction::Store => Success::Complete(ran),
-                ResponseAction::Release => Success::Release(ran),
-                ResponseAction::Keep => Success::Keep(ran),
-            })
+            self.engine.timed(Some(own.key()), handled).await
         };
         let (key, attempt) = (claim.key(), claim.attempt());
         let asked = Asked { parts: request.as_ref(), key, attempt, answer_by: None, is_invocation };

@@ -175,7 +175,12 @@ impl LayerSettings {
     /// Refuses settings that contradict each other.
     pub(super) fn check(&self) -> Result<(), Error> {
         let keys = || if let KeySource::Request(key) = &self.key { vec![key.clone()] } else { Vec::new() };
-        let settings = (&self.engine.settings, &self.methods, self.wait_up_to, self.max_body, self.max_in_flight);
+        let settings = (
+            &self.engine.settings,
+            self.scope.identity(),
+            &self.methods,
+            (self.wait_up_to, self.max_body, self.max_in_flight),
+        );
         self.registration.check(keys, settings)?;
         self.engine.check(&Needs {
             probe: ProbeNeed::new(self.probe.is_some(), "IdempotencyKeyLayer::probe"),
@@ -219,6 +224,13 @@ impl LayerSettings {
         let statuses = [self.mismatch_status, self.in_progress_status];
         if let Some(status) = statuses.iter().find(|status| !status.is_client_error() && !status.is_server_error()) {
             return Err(Error::config(format!("{status} does not refuse a request: choose a status of 400 or more")));
+        }
+        let key = if let KeySource::Request(key) = &self.key { Some(key) } else { None };
+        let order = self.order.as_ref().map(OrderSelector::keys);
+        // They would find no value in any request, and with `key_optional` protect nothing.
+        let mut keys = key.into_iter().chain(&self.label).chain(order.into_iter().flatten());
+        if let Some(key) = keys.find(|key| key.is_for_messages()) {
+            return Err(Error::config(format!("a request is not a message of a queue, so {key:?} selects nothing")));
         }
         match &self.key {
             KeySource::Header(_) => Ok(()),

@@ -13,7 +13,7 @@ pub(crate) struct OrderSelector {
 }
 
 impl OrderSelector {
-    #[cfg(feature = "batch")]
+    #[cfg(any(feature = "batch", feature = "http"))]
     pub(crate) fn keys(&self) -> [&Key; 2] {
         [&self.entity, &self.sequence]
     }

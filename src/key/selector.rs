@@ -219,16 +219,24 @@ impl Key {
         std::iter::successors(inner(self), |key| inner(key)).count()
     }
 
-    /// Returns whether it, or a part of it, selects from the metadata of a message.
-    #[cfg(feature = "invocation")]
+    /// Returns whether it, or a part of it, selects what only a queue or stream adds to a message.
+    #[cfg(any(feature = "http", feature = "invocation"))]
     pub(crate) fn is_for_messages(&self) -> bool {
+        self.has_part(|part| matches!(part, Selector::MessageId | Selector::DeduplicationId | Selector::Attribute(_)))
+    }
+
+    /// Returns whether it, or a part of it, selects a header.
+    #[cfg(feature = "invocation")]
+    pub(crate) fn is_for_headers(&self) -> bool {
+        self.has_part(|part| matches!(part, Selector::Header(_)))
+    }
+
+    #[cfg(any(feature = "http", feature = "invocation"))]
+    fn has_part(&self, is: fn(&Selector) -> bool) -> bool {
         match &self.0 {
-            Selector::MessageId | Selector::DeduplicationId | Selector::Attribute(_) | Selector::Header(_) => true,
-            #[cfg(feature = "jmespath")]
-            Selector::Jmespath(_) => false,
-            Selector::Pointer { .. } | Selector::Closure(..) => false,
-            Selector::All(keys) => keys.iter().any(Self::is_for_messages),
-            Selector::Json { within, .. } => within.is_for_messages(),
+            Selector::All(keys) => keys.iter().any(|key| key.has_part(is)),
+            Selector::Json { within, .. } => within.has_part(is),
+            part => is(part),
         }
     }
 

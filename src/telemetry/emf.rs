@@ -236,7 +236,7 @@ const fn is_of_namespace(character: char) -> bool {
 
 /// Returns milliseconds with a resolution of a microsecond.
 fn milliseconds(time: &Duration) -> f64 {
-    u32::try_from(time.as_micros()).map_or(f64::from(u32::MAX), f64::from) / 1_000.0
+    (time.as_secs_f64() * 1e6).round() / 1e3
 }
 
 /// Returns the name of the metric that counts an outcome.
@@ -263,5 +263,22 @@ const fn name(outcome: OutcomeKind) -> &'static str {
         OutcomeKind::NotStarted => "NotStarted",
         OutcomeKind::Skipped => "Skipped",
         OutcomeKind::Ignored => "Ignored",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_time_is_reported_in_full_and_a_short_one_by_the_microsecond() {
+        for (time, reported) in [
+            (Duration::from_secs(5_400), 5_400_000.0),
+            (Duration::from_nanos(1_234_567_800), 1_234.568),
+            (Duration::from_micros(1), 0.001),
+            (Duration::ZERO, 0.0),
+        ] {
+            assert_eq!(milliseconds(&time), reported, "{time:?}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The caller that each kind of authorizer establishes, in the events that API Gateway and function URLs send.
 
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use lambda_http::{Body, request::from_str};
 use lambda_once::{
     Idempotency,
@@ -417,6 +417,23 @@ async fn callers_with_api_keys_never_share_responses() {
     for scope in [Caller::authorizer(), Caller::api_key()] {
         let got = answered(&crate::setup::engine(), scope.or_anonymous(), &event, String::new()).await;
         assert_eq!((got.0, got.2), REFUSED);
+    }
+}
+
+/// A proxy may omit the header, and a function may find nobody, although an authorizer has identified the caller.
+#[tokio::test]
+async fn without_header_or_name_only_unauthenticated_requests_are_anonymous() {
+    let callers = ["alice", "bob"].map(str::to_owned);
+    for scope in [
+        || Caller::header(HeaderName::from_static("x-tenant")).or_anonymous(),
+        || Caller::from_fn(|_| None).or_anonymous(),
+    ] as [fn() -> Caller; 2]
+    {
+        for &shape in SHAPES {
+            let is_authenticated = shape.principal("alice") != Who::Nobody;
+            let expected = if is_authenticated { [REFUSED; 2] } else { [NEW, REPLAY] };
+            assert_eq!(from_each(shape, scope, &callers).await, expected, "{shape:?}");
+        }
     }
 }
 

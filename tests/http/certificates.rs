@@ -1,5 +1,6 @@
 //! Callers that are identified by a client certificate only (mutual TLS).
 
+use http::HeaderName;
 use lambda_once::http::Caller;
 use serde_json::{Value, json};
 
@@ -34,6 +35,13 @@ async fn callers_with_certificates_are_refused_if_no_authorizer_names_them() {
         assert_eq!((status, is_replay), (403, false), "{subject}");
     }
     assert_eq!(status(Caller::authorizer().or_anonymous(), &Shape::HttpNone.event("", "k", "{}")).await, 200);
+}
+
+#[tokio::test]
+async fn a_caller_with_a_certificate_is_not_anonymous_without_its_header() {
+    let scope = || Caller::header(HeaderName::from_static("x-tenant")).or_anonymous();
+    assert_eq!(status(scope(), &with_certificate(Shape::HttpNone, ISSUER, "CN=alice")).await, 403);
+    assert_eq!(status(scope(), &Shape::HttpNone.event("", "k", "{}")).await, 200);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -22,10 +23,10 @@ use tokio::{sync::Notify, time::Instant};
 use tower::{Layer, ServiceExt};
 
 use crate::{
-    refusals::of_api_gateway,
+    refusals::{hanging_once, of_api_gateway},
     server::{SteppedStore, Steps},
-    setup::{App, LAPSE, in_lambda, numbered, post},
-    support::clock::TokioClock,
+    setup::{App, LAPSE, in_lambda, numbered, post, until},
+    support::clock::{TokioClock, block},
 };
 
 #[tokio::test(start_paused = true)]
@@ -209,4 +210,27 @@ async fn a_request_that_waited_does_not_begin_in_the_last_quarter_of_its_time() 
     }
     let got = waiting_for_a_release_after(Duration::from_secs(5)).await;
     assert_eq!(got, (201, String::new(), 2), "in time");
+}
+
+/// Another handler may block the thread for so long. A deadline in the past would count as unknown.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_request_that_wakes_after_its_deadline_claims_nothing() {
+    let app = App::with(|engine| engine, |layer| layer.wait_up_to(Duration::from_secs(60)), hanging_once);
+    // Its claim lapses after five seconds, while the other request could still begin.
+    let mut holder = pin!(app.send(within(&app, Duration::from_secs(3))));
+    tokio::select! {
+        biased;
+        _ = &mut holder => panic!("its handler does not end"),
+        () = app.begun(1) => {}
+    }
+    let mut waiter = pin!(app.send(within(&app, Duration::from_secs(10))));
+    tokio::select! {
+        biased;
+        _ = &mut waiter => panic!("it waits"),
+        () = until("it has claimed", || app.calls(Call::Claim) == 2) => {}
+    }
+    block(Duration::from_secs(12));
+    let got = waiter.await;
+    assert_eq!((got.status, got.code()), (503, "unavailable".to_owned()));
+    assert_eq!((app.runs(), app.calls(Call::Claim)), (1, 2), "it claims once, and does not run");
 }

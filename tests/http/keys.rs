@@ -53,16 +53,18 @@ async fn a_malformed_or_repeated_key_is_refused() {
     assert!(app.store.calls().is_empty());
 }
 
+/// A webhook with these ids.
+fn delivery(ids: &[&[u8]]) -> Request<Full<Bytes>> {
+    let mut request = Request::post("/webhooks").body("{}".into()).unwrap();
+    for id in ids {
+        request.headers_mut().append("x-github-delivery", HeaderValue::from_bytes(id).unwrap());
+    }
+    request
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_malformed_or_repeated_senders_key_is_refused_even_if_optional() {
     let app = App::with(|engine| engine, |layer| layer.key(Key::header("x-github-delivery")).key_optional(), numbered);
-    let delivery = |ids: &[&[u8]]| {
-        let mut request = Request::post("/webhooks").body("{}".into()).unwrap();
-        for id in ids {
-            request.headers_mut().append("x-github-delivery", HeaderValue::from_bytes(id).unwrap());
-        }
-        request
-    };
     let malformed: [&[&[u8]]; 4] = [&[b"a", b"b"], &[b"a", b"a"], &["caf\u{e9}".as_bytes()], &[b"\xff"]];
     for ids in malformed {
         let got = app.send(delivery(ids)).await;
@@ -73,6 +75,22 @@ async fn a_malformed_or_repeated_senders_key_is_refused_even_if_optional() {
     assert_eq!(app.send(delivery(&[b"a"])).await.status, 201);
     assert!(app.send(delivery(&[b"a"])).await.is_replay());
     assert_eq!(app.send(delivery(&[])).await.header("x-run"), Some("2"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closure_selects_the_bytes_of_a_header_unless_it_is_repeated() {
+    let key = Key::from_fn(|delivery| {
+        let id = delivery.header_bytes("x-github-delivery");
+        Ok(id.map(|id| format!("{id:?}")))
+    });
+    let app = App::with(|engine| engine, |layer| layer.key(key).key_optional(), numbered);
+    for id in [b"a", b"\xff"] {
+        assert_eq!(app.send(delivery(&[id])).await.status, 201);
+        assert!(app.send(delivery(&[id])).await.is_replay(), "{id:?}");
+    }
+    let repeated = app.send(delivery(&[b"a", b"a"])).await;
+    assert_eq!((repeated.status, repeated.code(), app.runs()), (400, "key_malformed".to_owned(), 2));
+    assert_eq!(app.send(delivery(&[])).await.header("x-run"), Some("3"));
 }
 
 // Tests IKH-2.5.2-3.

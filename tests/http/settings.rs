@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderName, StatusCode};
 use lambda_once::{
     ErrorKind, Idempotency, Key, MemoryStore,
     http::{Caller, IdempotencyKeyLayer},
@@ -30,8 +30,80 @@ fn a_check_of_header_keys_is_refused_if_keys_come_from_elsewhere() {
         assert!(!is_refused(layer().key(key)));
     }
     assert!(!is_refused(layer().check_key(|_| Ok(()))));
-    let name = http::HeaderName::from_static("x-request-key");
+    let name = HeaderName::from_static("x-request-key");
     assert!(!is_refused(layer().header(name).check_key(|_| Ok(()))));
+}
+
+#[test]
+fn a_key_that_only_messages_of_a_queue_have_is_refused() {
+    let id = || Key::pointer("/id");
+    for key in [
+        Key::message_id(),
+        Key::deduplication_id(),
+        Key::attribute("id"),
+        Key::attribute("event").parse_json("/id"),
+        Key::composite([id(), Key::message_id()]),
+    ] {
+        for refused in [
+            layer().key(key.clone()),
+            layer().key(key.clone()).key_optional(),
+            layer().label(key.clone()),
+            layer().ordered_by(key.clone(), id()),
+            layer().ordered_by(id(), key.clone()),
+        ] {
+            let error = refused.validate().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{key:?}");
+            assert!(error.to_string().contains("not a message of a queue"), "{key:?}: {error}");
+        }
+    }
+    for key in [Key::header("x-id"), Key::composite([id(), Key::header("x-id")]), id().parse_json("/id")] {
+        assert!(!is_refused(layer().key(key.clone()).label(key.clone()).ordered_by(key.clone(), key)));
+    }
+}
+
+/// Whether two layers with these callers count as one layer, which one line of the program makes again.
+fn are_one(one: Caller, other: Caller) -> bool {
+    let once = crate::setup::engine();
+    let layers = [one, other].map(|caller| IdempotencyKeyLayer::new(once.clone(), caller));
+    let refused = layers.clone().map(is_refused);
+    assert!(!refused[0], "the other one has not been checked yet");
+    !refused[1]
+}
+
+#[test]
+fn layers_made_by_one_line_for_different_callers_are_two() {
+    let header = |name| Caller::header(HeaderName::from_static(name));
+    let tenant = |name: &'static str| Caller::from_fn(move |_| Some(name.to_owned()));
+    for (one, other) in [
+        (Caller::shared(), Caller::authorizer()),
+        (Caller::authorizer(), Caller::iam_role()),
+        (Caller::authorizer(), Caller::authorizer().or_anonymous()),
+        (Caller::authorizer(), Caller::authorizer().per_host()),
+        (header("x-user"), header("x-tenant")),
+        (Caller::jwt_claim("sub"), Caller::jwt_claim("client_id")),
+        (Caller::jwt_claim("tenant"), Caller::lambda_authorizer("tenant")),
+        (Caller::from_fn(|_| None), Caller::from_fn(|_| Some("acme".to_owned()))),
+        (tenant("acme"), tenant("acme")),
+    ] {
+        assert!(!are_one(one.clone(), other.clone()), "{one:?} and {other:?}");
+    }
+}
+
+#[test]
+fn a_layer_that_one_line_makes_again_for_the_same_caller_is_one() {
+    for caller in [
+        Caller::shared,
+        Caller::authorizer,
+        || Caller::header(HeaderName::from_static("x-user")).or_anonymous().per_host(),
+        || Caller::jwt_claim("client_id"),
+        || Caller::from_fn(|_| Some("acme".to_owned())),
+    ] as [fn() -> Caller; 5]
+    {
+        assert!(are_one(caller(), caller()), "{:?}", caller());
+    }
+    let tenant = "acme".to_owned();
+    let captures = Caller::from_fn(move |_| Some(tenant.clone()));
+    assert!(are_one(captures.clone(), captures), "a clone");
 }
 
 #[test]

@@ -45,30 +45,34 @@ async fn a_retry_gets_the_status_and_location_of_a_response_over_the_cap() {
     assert_eq!((again.header("x-run"), app.runs()), (None, 1));
 }
 
+/// The responses to a request and to its retry, whose body is this text, on a store with this limit.
+async fn with_limit(max_result_bytes: usize, text: &str) -> Vec<Got> {
+    let store = Limited { store: MemoryStore::new(), max_result_bytes };
+    let once = Idempotency::builder(store).scope("tests").build().unwrap();
+    let text = text.to_owned();
+    let handler = move || {
+        let text = text.clone();
+        async move { (http::StatusCode::CREATED, [(header::LOCATION, "/charges/7")], text) }
+    };
+    let layer = IdempotencyKeyLayer::new(once, Caller::shared());
+    let app = Router::new().route("/charges", post(handler)).route_layer(layer);
+    let mut got = Vec::new();
+    for _ in 0..2 {
+        let request = Request::post("/charges").header("idempotency-key", "k").body(axum::body::Body::empty());
+        let (parts, body) = app.clone().oneshot(request.unwrap()).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        got.push(Got { status: parts.status.as_u16(), headers: parts.headers, body });
+    }
+    got
+}
+
 // Tests S5, P3.
 #[tokio::test(start_paused = true)]
 async fn a_retry_gets_status_and_location_of_a_response_too_large_to_store() {
-    let run = |max_result_bytes: usize| async move {
-        let store = Limited { store: MemoryStore::new(), max_result_bytes };
-        let once = Idempotency::builder(store).scope("tests").build().unwrap();
-        // Letters that compress to at least 1,000 bytes.
-        let mut random = fastrand::Rng::with_seed(1);
-        let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(4_000).collect();
-        let handler = move || {
-            let text = text.clone();
-            async move { (http::StatusCode::CREATED, [(header::LOCATION, "/charges/7")], text) }
-        };
-        let layer = IdempotencyKeyLayer::new(once, Caller::shared());
-        let app = Router::new().route("/charges", post(handler)).route_layer(layer);
-        let mut got = Vec::new();
-        for _ in 0..2 {
-            let request = Request::post("/charges").header("idempotency-key", "k").body(axum::body::Body::empty());
-            let (parts, body) = app.clone().oneshot(request.unwrap()).await.unwrap().into_parts();
-            let body = body.collect().await.unwrap().to_bytes();
-            got.push(Got { status: parts.status.as_u16(), headers: parts.headers, body });
-        }
-        got
-    };
+    // Letters that compress to at least 1,000 bytes.
+    let mut random = fastrand::Rng::with_seed(1);
+    let text: String = std::iter::repeat_with(|| random.alphanumeric()).take(4_000).collect();
+    let run = |max_result_bytes| with_limit(max_result_bytes, &text);
     let kept = run(8_000).await;
     assert_eq!((kept[0].status, kept[1].status, kept[1].is_replay()), (201, 201, true));
     let dropped = run(1_000).await;
@@ -84,6 +88,17 @@ async fn a_retry_gets_status_and_location_of_a_response_too_large_to_store() {
     // This does not fit either.
     let nothing = run(10).await;
     assert_eq!((nothing[1].status, nothing[1].header("location")), (410, None));
+}
+
+/// The limit is DynamoDB's. Compressed, each of these would be a few kilobytes.
+#[tokio::test(start_paused = true)]
+async fn a_response_over_one_mebibyte_is_not_compressed_to_fit_the_store() {
+    let kept = with_limit(399_000, &"a".repeat(1_000_000)).await;
+    assert_eq!((kept[1].status, kept[1].body.len(), kept[1].is_replay()), (201, 1_000_000, true));
+    let dropped = with_limit(399_000, &"a".repeat(2_000_000)).await;
+    assert_eq!((dropped[0].status, dropped[0].body.len()), (201, 2_000_000));
+    assert_eq!((dropped[1].status, dropped[1].code()), (410, "response_not_stored".to_owned()));
+    assert_eq!(problem(&dropped[1])["response_status"], 201);
 }
 
 // Tests S5, P3.

@@ -415,6 +415,30 @@ async fn observers_are_called_when_a_stream_ends() {
     }
 }
 
+/// The observed time of the handler, and the rest of a lease of 30 seconds.
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_handler_includes_the_body_of_its_response() {
+    for mode in MODES {
+        for content_type in ["application/json", "text/event-stream"] {
+            let times = Arc::<Mutex<Vec<_>>>::default();
+            let noted = Arc::clone(&times);
+            let observer = move |event: &OperationEvent<'_>| {
+                noted.lock().unwrap().push((event.handler_time, event.lease_remaining));
+            };
+            let service = Streams::observed(observer, mode);
+            let (feed, body) = fed();
+            service.gives(([(header::CONTENT_TYPE, content_type)], body));
+            let later = async {
+                tokio::time::sleep(5 * SECOND).await;
+                drop(feed);
+            };
+            let read = async { service.post().await.into_body().collect().await.unwrap().to_bytes() };
+            assert_eq!(tokio::join!(read, later).0, "");
+            assert_eq!(*times.lock().unwrap(), [(Some(5 * SECOND), Some(25 * SECOND))], "{content_type}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn over_the_network_a_broken_stream_is_no_complete_response() {
     for is_broken in [false, true] {

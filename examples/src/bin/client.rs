@@ -87,18 +87,22 @@ impl Answer {
 
     /// Returns the state of the charge according to the response. The codes are listed in `lambda_once::http`.
     fn effect(&self) -> Effect {
-        match self.problem()["code"].as_str() {
+        let problem = self.problem();
+        match problem["code"].as_str() {
             Some(
-                "body_broken" | "body_timed_out" | "hook_failed" | "misconfigured" | "not_committed" | "overloaded"
-                | "unavailable",
+                "body_broken" | "body_timed_out" | "misconfigured" | "not_committed" | "overloaded" | "unavailable",
             ) => Effect::None,
-            Some(
-                "not_recorded"
-                | "replay_unchecked"
-                | "response_not_stored"
-                | "response_too_large"
-                | "response_unreadable",
-            ) => Effect::Made,
+            Some("not_recorded") => Effect::Made,
+            // The operation is done, but it may have declined the charge.
+            Some("replay_unchecked" | "response_not_stored" | "response_too_large" | "response_unreadable") => {
+                match problem["response_status"].as_u64() {
+                    Some(200..=299) => Effect::Made,
+                    Some(400..=499) => Effect::None,
+                    _ => Effect::Unknown,
+                }
+            }
+            // It can replace any refusal, also of a request that has taken effect.
+            Some("hook_failed") => Effect::Unknown,
             _ => match self.status {
                 status if status.is_success() => Effect::Made,
                 // These are sent while a charge is being processed, too.
