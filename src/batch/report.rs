@@ -62,6 +62,8 @@ pub(super) struct Report {
     pub(super) is_panic: bool,
     /// Whether a claim still holds the key.
     pub(super) is_held: bool,
+    /// Whether the key's record is that of a superseded operation.
+    pub(super) is_superseded: bool,
 }
 
 /// A panic of user code, such as a decoder, before the record could run. It is the source of the record's error.
@@ -97,7 +99,8 @@ impl Decision {
         let is_panic =
             outcome.as_ref().is_err_and(|error| error.source().is_some_and(|source| source.is::<Panicked>()));
         let difference = outcome.as_ref().map_or(Difference::UNKNOWN, Outcome::difference);
-        let report = Report { is_panic, difference, ..report };
+        let is_superseded = matches!(outcome, Ok(Outcome::Superseded { newest: None }));
+        let report = Report { is_panic, difference, is_superseded, ..report };
         let may_change = matches!(outcome, Ok(Outcome::Mismatch(mismatch)) if !mismatch.is_final());
         Self {
             report: if may_change { report.for_now() } else { report },
@@ -116,7 +119,8 @@ impl Report {
         };
         let needs_redelivery = !outcome.is_ok_and(OutcomeKind::can_acknowledge);
         let reported = needs_redelivery && !(is_permanent && policy == PermanentFailures::Acknowledge);
-        Self { reported, outcome, difference: Difference::UNKNOWN, is_permanent, is_panic: false, is_held: false }
+        let (is_panic, is_held, is_superseded) = (false, false, false);
+        Self { reported, outcome, difference: Difference::UNKNOWN, is_permanent, is_panic, is_held, is_superseded }
     }
 
     /// Makes the report one that a retry may help, so that it is reported under every policy.
@@ -135,11 +139,13 @@ impl Report {
 
     /// Returns the report of a duplicate with a different payload. It misuses the key only if the leader has a final
     /// outcome, and is not reported because that is undecided (B3). A permanent failure is final if the store records
-    /// it (`records_failures`), and otherwise frees the key.
+    /// it (`records_failures`), and otherwise frees the key. So does an operation that an order has superseded.
     pub(super) fn of_misuse(self, leader: Self, records_failures: bool) -> Self {
-        // A failure that could not be recorded leaves the key to its claim.
-        let is_recorded = records_failures && !leader.is_held;
-        let is_final = |outcome: OutcomeKind| outcome.is_done() || outcome.is_permanent_failure() && is_recorded;
+        // An outcome that could not be recorded leaves the key to its claim.
+        let is_recorded = |outcome: OutcomeKind| {
+            !leader.is_held && (outcome.is_permanent_failure() && records_failures || leader.is_superseded)
+        };
+        let is_final = |outcome: OutcomeKind| outcome.is_done() || is_recorded(outcome);
         if !leader.reported && leader.outcome.is_ok_and(is_final) { self } else { self.for_now() }
     }
 

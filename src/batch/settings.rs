@@ -36,8 +36,9 @@ impl<S: Source, H, T, Args> BatchService<S, H, T, Args> {
 
     /// Dead-letters records that no retry can help. They are then acknowledged, regardless of
     /// [`permanent_failures`](Self::permanent_failures), and block no other records. A record with a different payload
-    /// for a key that occurs earlier in the same batch is first reported, and dead-lettered in its next delivery. If the
-    /// source reports all records or none, it is dead-lettered at once.
+    /// for a key that occurs earlier in the same batch is first reported, and dead-lettered in its next delivery. It is
+    /// dead-lettered at once if the source reports all records or none, and on its [last](Self::max_receive_count)
+    /// delivery in an order.
     /// Records with the same key and payload in the batch are acknowledged together. The bodies of a batch are kept
     /// until its records are decided.
     pub fn dead_letters(mut self, letters: impl DeadLetters) -> Self {

@@ -99,10 +99,10 @@ impl<'a, S: Source, T> Batch<'a, S, T> {
             return self.duplicates.entry(duplicate.leader).or_default().push(index);
         };
         let report = duplicate.report(leader, self.policy(), &self.terms);
-        if !duplicate.same_payload
-            && self.terms.options.reporting::<S>() == FailureReporting::AllOrNothing
-            && self.is_dead_lettered(index, report)
-        {
+        // There may be no other delivery without the leader.
+        let is_last =
+            self.terms.options.reporting::<S>() == FailureReporting::AllOrNothing || self.is_last_in_order(index);
+        if !duplicate.same_payload && is_last && self.is_dead_lettered(index, report) {
             self.records.undecided(index);
             let held_until = self.records.decision(duplicate.leader).and_then(|leader| leader.held_until);
             self.dead.push_back((index, Decision { report, error: None, dead_lettered: false, held_until }));

@@ -15,11 +15,14 @@ impl Duplicate {
     /// Computes the report of a duplicate from its leader's report (B3).
     pub(super) fn report(self, leader: Report, policy: PermanentFailures, terms: &Terms<'_>) -> Report {
         if self.same_payload {
-            leader.of_duplicate()
-        } else {
-            let mismatch = Report::new(Ok(OutcomeKind::Mismatch), policy);
-            Report { difference: self.difference, ..mismatch.of_misuse(leader, terms.records_failures()) }
+            return leader.of_duplicate();
         }
+        if leader.outcome == Ok(OutcomeKind::Abandoned) {
+            // The key is held by a run that left no outcome, whatever the payload.
+            return Report::new(leader.outcome, policy);
+        }
+        let mismatch = Report::new(Ok(OutcomeKind::Mismatch), policy);
+        Report { difference: self.difference, ..mismatch.of_misuse(leader, terms.records_failures()) }
     }
 }
 

@@ -6,16 +6,18 @@ use std::{
 };
 
 use lambda_once::{
-    BoxError, BoxFuture, Failure, Key, OutcomeKind,
+    AfterUnknown, BoxError, BoxFuture, Failure, Idempotency, Key, MemoryStore, OutcomeKind,
     batch::{DeadLetter, DeadLetters, stream::StreamOrder},
     testing::{self, Redeliver, kafka, kinesis, rabbitmq},
 };
-use lambda_runtime::LambdaEvent;
+use lambda_runtime::{Context, LambdaEvent};
 use serde_json::{Value, json};
 use tokio::{
     join,
     time::{Instant, sleep},
 };
+
+use crate::support::clock::TokioClock;
 
 /// Keeps the reasons of its letters.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +56,39 @@ async fn a_mismatch_within_a_batch_of_all_or_nothing_is_dead_lettered() {
     assert!(processed.response.is_ok(), "{processed:?}");
     assert_eq!(processed.outcomes(), outcomes);
     assert_eq!(letters.0.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mismatch_with_a_superseded_record_of_the_batch_is_dead_lettered() {
+    let letters = Letters::default();
+    let supersede = async |_: Value| Err::<(), _>(Failure::superseded("shipped already"));
+    let service = testing::engine().mq(Key::pointer("/id"), supersede).dead_letters(letters.clone());
+    for delivery in [OutcomeKind::Superseded; 2] {
+        let processed = testing::deliver(&service, &rabbitmq::batch(two_payloads())).await;
+        assert!(processed.response.is_ok(), "{processed:?}");
+        assert_eq!(processed.outcomes(), [Ok(delivery), Ok(OutcomeKind::Mismatch)]);
+    }
+    assert_eq!(letters.0.lock().unwrap().len(), 2, "one for each delivery");
+}
+
+/// A run of the first payload has left no outcome. In separate batches both records would be abandoned, too.
+#[tokio::test(start_paused = true)]
+async fn both_payloads_of_an_abandoned_key_are_dead_lettered() {
+    let letters = Letters::default();
+    let (clock, panics) = (TokioClock::new(), async |_: Value| -> Result<(), Failure> { panic!("half done") });
+    let store = MemoryStore::with_clock(clock.clone());
+    let builder = Idempotency::builder(store).clock(clock).scope("letters").after_unknown(AfterUnknown::Refuse);
+    let once = builder.build().unwrap();
+    let service = once.mq(Key::pointer("/id"), panics).dead_letters(letters.clone()).dead_letter_abandoned(true);
+    let [first, _] = two_payloads();
+    let processed = service.process(LambdaEvent::new(rabbitmq::batch([first]).delivery(1), Context::default())).await;
+    assert!(processed.response.is_err());
+    sleep(Duration::from_secs(60)).await;
+    let batch = rabbitmq::batch(two_payloads());
+    let processed = service.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
+    assert!(processed.response.is_ok(), "{processed:?}");
+    assert_eq!(processed.outcomes(), [Ok(OutcomeKind::Abandoned); 2]);
+    assert_eq!(letters.0.lock().unwrap().len(), 2);
 }
 
 /// The checkpoint cannot pass it, so nothing behind it is worth a wait (B6).

@@ -124,6 +124,17 @@ async fn duplicates_of_a_dead_lettered_head_block_nothing() {
     assert_eq!(world.journal.times_run().len(), 3);
 }
 
+// Tests B3, B11.
+#[tokio::test(start_paused = true)]
+async fn a_mismatch_on_its_last_receive_is_dead_lettered_and_others_run() {
+    let (world, letters) = (World::new(), Letters::new());
+    let service = world.service().dead_letters(letters.clone()).max_receive_count(DELIVERIES);
+    let event = fifo([work("A", "succeed", 0), work("A", "succeed", 1), order("B")].map(|body| ("a", body)));
+    let processed = world.process(&service, event).await;
+    assert_eq!((reported(&processed), dead_lettered(&processed)), (vec![], ids(1..2)));
+    assert_eq!((letters.ids(), world.journal.keys()), (ids(1..2), vec!["A".into(), "B".into()]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dead_lettered_head_does_not_stop_the_batch() {
     let (world, letters) = (World::new(), Letters::new());

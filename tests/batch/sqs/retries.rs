@@ -6,10 +6,10 @@ use std::{
 };
 
 use lambda_once::{
-    BoxFuture, Failure, Key, MemoryStore, OutcomeKind, Store, Verdict,
-    batch::PermanentFailures,
+    BoxFuture, Error, ErrorKind, ErrorStatus, Failure, Key, MemoryStore, OutcomeKind, Store, Verdict,
+    batch::{OnFailure, PermanentFailures},
     store::{
-        Answers, ClaimRequest, Claimed,
+        Answers, ClaimRequest, Claimed, SettleRequest, Settled,
         fault::{Call, Fault, FaultStore},
     },
     telemetry::OperationEvent,
@@ -19,7 +19,10 @@ use lambda_runtime::LambdaEvent;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::support::delegate::delegate;
+use crate::{
+    support::delegate::delegate,
+    world::{World, batch, fifo, ids, invoke, order, reported, seconds, work},
+};
 
 /// The messages whose handlers have begun, and the time of each since the start.
 type Begun = Arc<Mutex<Vec<(String, Duration)>>>;
@@ -113,6 +116,71 @@ async fn a_claim_is_not_sent_again_once_nothing_may_begin() {
     assert_eq!(claims, 1);
     assert_eq!(processed.reported().len(), 1);
     assert!(begun.lock().unwrap().is_empty());
+}
+
+/// The process is frozen during the pause before the second claim.
+// Tests B5.
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_not_sent_again_after_a_pause_beyond_the_handler_deadline() {
+    let world = World::new();
+    world.store.next(Call::Claim, Fault::Throttled);
+    let service = world.service();
+    let invocation = invoke(&service, batch([order("A")]), world.left(seconds(20)));
+    let (reported, ()) = tokio::join!(invocation, async { world.clock.jump(seconds(30)) });
+    assert_eq!((reported.unwrap(), world.calls(Call::Claim)), (ids(0..1), vec![1]));
+}
+
+/// The handler of the first message fails while the claim of the second, throttled twice, waits to be sent again.
+// Tests B4, B5.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_a_failure_blocks_is_not_sent_again() {
+    let world = World::new();
+    for fault in [Fault::Delay(Duration::ZERO), Fault::Throttled, Fault::Throttled] {
+        world.store.next(Call::Claim, fault);
+    }
+    let service = world.service().on_failure(OnFailure::StopBatch);
+    let event = fifo([("a", work("A", "transient", 0)), ("b", order("B"))]);
+    assert_eq!(reported(&world.process(&service, event).await), ids(0..2));
+    assert_eq!(world.calls(Call::Claim), [2, 1]);
+}
+
+/// A store that rejects the first of two outcomes that it is to record, and is throttled for the second, both once.
+#[derive(Clone, Debug)]
+struct Choosy {
+    store: FaultStore<MemoryStore>,
+    settles: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Store for Choosy {
+    delegate!(store: claim, read, limits, id, warm_up);
+
+    fn settle<'a>(&'a self, requests: &'a [SettleRequest]) -> BoxFuture<'a, Answers<Settled>> {
+        let mut settles = self.settles.lock().unwrap();
+        settles.push(requests.len());
+        if settles.len() > 1 {
+            return self.store.settle(requests);
+        }
+        let errors = [
+            (ErrorKind::Request, ErrorStatus::Permanent, "the text is refused"),
+            (ErrorKind::Throttled, ErrorStatus::Temporary, "too many requests"),
+        ];
+        let answers = errors.map(|(kind, status, message)| Err(Error::new(kind, status, "settle", message)));
+        Box::pin(async { Vec::from(answers) })
+    }
+}
+
+/// The store rejects the text of one failure, which is then recorded without it, and is throttled for the other.
+#[tokio::test(start_paused = true)]
+async fn a_settle_without_its_rejected_text_does_not_take_others_with_it() {
+    let store = Choosy { store: FaultStore::new(testing::store(), 1), settles: Arc::default() };
+    let once = testing::builder(store.clone()).build().unwrap();
+    let fails = async |_: Value| Err::<(), _>(Failure::permanent("no amount"));
+    let service = once.sqs(Key::pointer("/id"), fails).permanent_failures(PermanentFailures::Acknowledge);
+    let both = sqs::batch(["7", "8"].map(|id| testing::record(&json!({ "id": id }))));
+    let processed =
+        service.process(LambdaEvent::new(both.delivery(1), testing::context(Duration::from_secs(20)))).await;
+    assert!(processed.reported().is_empty(), "{processed:?}");
+    assert_eq!(*store.settles.lock().unwrap(), [2, 1, 1], "the rejected one at once, the throttled one after a pause");
 }
 
 /// Delivered alone, it is reported, too, because the claim of the failed message holds the key.

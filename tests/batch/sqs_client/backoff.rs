@@ -95,6 +95,23 @@ async fn a_message_with_several_records_that_failed_is_delayed_once() {
 }
 
 #[tokio::test]
+async fn a_message_with_a_permanent_failure_keeps_the_queues_own_time() {
+    let server = Server::start().await;
+    let fail = |event: Value| async move {
+        let is_permanent = event["s3"]["object"]["key"] == "a";
+        Err::<(), _>(if is_permanent { Failure::permanent("no image") } else { Failure::transient("not now") })
+    };
+    let service = testing::engine()
+        .sqs(Key::message_id(), fail)
+        .envelope(S3)
+        .redelivery(VisibilityBackoff::new(server.client().await).base(seconds(1)));
+    let of = |keys: &[&str]| s3::notification(keys.iter().map(|key| s3::created("photos", *key)));
+    let messages = [of(&["a", "b"]).id("m-1"), of(&["b", "a"]).id("m-2"), of(&["b"]).id("m-3")];
+    testing::deliver(&service, &sqs::batch(messages)).await.response.unwrap();
+    assert_eq!(changes(&server).into_keys().collect::<Vec<_>>(), ["m-3/1"]);
+}
+
+#[tokio::test]
 async fn a_record_in_progress_elsewhere_is_redelivered_after_its_lease() {
     for (left, time) in [(Duration::ZERO, 3), (Duration::from_millis(999), 3), (seconds(1), 4), (seconds(900), 903)] {
         let function = Function::new();

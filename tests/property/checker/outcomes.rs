@@ -76,13 +76,20 @@ impl Evidence<'_> {
             // A failure that was not recorded leaves the key to its claim.
             let stands = theirs.outcome.stands()
                 && !(theirs.outcome == Outcome::FailedForGood && self.is_unsettled(invocation, leader));
-            let is_dead = settings.is_all_or_nothing() && settings.dead_letters.is_some() && stands && !theirs.reported;
+            let is_abandoned = theirs.outcome == Outcome::Abandoned;
+            let outcome = if is_abandoned { Outcome::Abandoned } else { Outcome::Mismatch };
+            let is_last = settings.is_all_or_nothing() || self.is_last_in_order(invocation, place);
+            let is_dead = is_last
+                && match is_abandoned {
+                    true => self.is_dead(invocation, place, outcome) == Some(true),
+                    false => settings.dead_letters.is_some() && stands && !theirs.reported,
+                };
             let letters = self.dead_letters(invocation, place);
             let is_dead_lettered = is_dead && letters.iter().any(|letter| letter.was_sent);
-            let reported = !(stands && self.acknowledges(Outcome::Mismatch) || is_dead_lettered);
+            let reported = !(stands && self.acknowledges(outcome) || is_dead_lettered);
             return Expected {
-                outcome: Outcome::Mismatch,
-                possible: vec![Outcome::Mismatch],
+                outcome,
+                possible: vec![outcome],
                 reported,
                 is_dead: if is_dead { None } else { Some(false) },
                 is_dead_lettered,

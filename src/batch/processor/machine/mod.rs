@@ -135,7 +135,7 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
     /// 3. Dead-letters records that no retry can help.
     /// 4. Records outcomes that fill a call.
     /// 5. Polls the keys of waiting records (B6).
-    /// 6. Sends claims again that the store has not decided.
+    /// 6. Sends claims again that the store has not decided, or gives them up.
     /// 7. Decodes and claims records, as far ahead as allowed (B12).
     /// 8. While many turn out to be done, looks up the records behind them (B12).
     /// 9. Takes the results of pending calls, unless they are known to have none (`is_quiet`).
@@ -237,14 +237,20 @@ impl<'a, S: Source, T> Machine<'a, S, T> {
         (!candidates.is_empty()).then_some(Action::Poll(candidates))
     }
 
-    /// Step 6 of [`turn`](Self::turn): sends claims again that the store has not decided, or gives them up once nothing
-    /// more begins.
+    /// Step 6 of [`turn`](Self::turn): sends claims again that the store has not decided, unless nothing more begins.
+    /// Gives those up that a failure blocks.
     fn claim_again(&mut self) -> Option<Action> {
         if self.unclaimed.is_empty() {
             return None;
         }
-        let until = if self.is_stopped { self.now } else { self.pace.begin_by() };
-        Some(Action::ClaimAgain(std::mem::take(&mut self.unclaimed), until))
+        let lanes = &self.batch.lanes;
+        let (in_vain, open): (OfEach<_>, OfEach<_>) =
+            std::mem::take(&mut self.unclaimed).into_iter().partition(|(index, _)| lanes.is_blocked(*index));
+        if in_vain.is_empty() {
+            return Some(Action::ClaimAgain(open, self.pace.begin_by()));
+        }
+        self.unclaimed = open;
+        Some(Action::ClaimAgain(in_vain, self.now))
     }
 
     fn candidates(&self, records: Vec<usize>) -> OfEach<Candidate> {

@@ -1,6 +1,9 @@
 //! Sets the visibility timeout of failed SQS messages.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use aws_sdk_sqs::{Client, types::ChangeMessageVisibilityBatchRequestEntry as Entry};
 use futures_util::{StreamExt, stream};
@@ -28,19 +31,20 @@ const MAX_DELAY: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
 
 /// A [`Redelivery`] that sets the time at which SQS delivers failed messages again, by their visibility timeout:
 ///
-/// * Transient failures and store errors: after a random part of `base` × 2^(receive count), at most
+/// * Transient failures, and store errors that may pass soon (throttling, timeouts, outages): after a random part of `base` × 2^(receive count), at most
 ///   [`longest`](Self::longest), so that messages that failed together are not redelivered together.
 /// * Messages that may have taken effect (unknown failures, panics, cancellations) and keep their claims: not before
 ///   the claim has ended.
 /// * Messages whose key is held otherwise, by another delivery or by a claim that could not be settled: one second
 ///   after the end of that lease and the margin.
-/// * A message whose envelope contains several records: with the record that is delayed longest.
+/// * A message whose envelope contains several records: with the record that is delayed longest. It keeps the queue's
+///   timeout if one of them does.
 /// * Messages blocked by a failure in a FIFO queue: with the message that failed. With
 ///   [`OnFailure::StopBatch`](crate::batch::OnFailure::StopBatch) that may be any failed message, so the messages of
 ///   other groups are redelivered with the last of them. They keep the queue's timeout if one of the failed messages
 ///   does.
 ///
-/// All other messages keep the queue's timeout: those that did not start, and those that failed permanently.
+/// All other messages keep the queue's timeout, such as those that did not start, and those that failed permanently.
 ///
 /// It needs the permission `sqs:ChangeMessageVisibility` on the queue, and makes one call per ten messages. If a call
 /// fails, that is logged, and its messages keep the queue's timeout.
@@ -120,7 +124,8 @@ impl VisibilityBackoff {
         // Neither the message that stopped the batch nor the queue's timeout is known.
         let of_all: Option<Vec<_>> = failures().map(|(_, delay)| *delay).collect();
         let longest = of_all.and_then(|delays| delays.into_iter().max());
-        let mut changes: HashMap<String, Vec<_>> = HashMap::new();
+        let mut changes: HashMap<String, Vec<Change>> = HashMap::new();
+        let mut unchanged = HashSet::new();
         for (report, delay) in failed.iter().zip(&delays) {
             // If nothing in its group failed, it waited for the outcome of a record with its key, or the batch was
             // stopped.
@@ -131,14 +136,20 @@ impl VisibilityBackoff {
                 of_keys.entry(key).or_insert(delay);
             }
             let queue = report.record.source().and_then(queue_url);
-            if let (Some(delay), Some(queue), Some(receipt)) = (delay, queue, report.record.receipt()) {
-                let (changes, seconds): (&mut Vec<Change>, _) = (changes.entry(queue).or_default(), seconds(delay));
-                match changes.last_mut().filter(|last| last.receipt == receipt) {
-                    // Another record of the same message.
-                    Some(last) => last.seconds = last.seconds.max(seconds),
-                    None => changes.push(Change { receipt: receipt.to_owned(), seconds }),
-                }
+            let (Some(queue), Some(receipt)) = (queue, report.record.receipt()) else { continue };
+            let Some(delay) = delay else {
+                unchanged.insert(receipt);
+                continue;
+            };
+            let (changes, seconds) = (changes.entry(queue).or_default(), seconds(delay));
+            match changes.last_mut().filter(|last| last.receipt == receipt) {
+                // Another record of the same message.
+                Some(last) => last.seconds = last.seconds.max(seconds),
+                None => changes.push(Change { receipt: receipt.to_owned(), seconds }),
             }
+        }
+        for changes in changes.values_mut() {
+            changes.retain(|change| !unchanged.contains(&*change.receipt));
         }
         changes
     }
