@@ -67,36 +67,32 @@ impl PostgresStore {
     ///
     /// A locked row blocks the statement of all keys until `lock_timeout`. The retry leaves locked rows out. It can be
     /// blocked only by a key that another transaction is inserting, which no query shows. In that case the rest is
-    /// claimed key by key. The same happens if the database cannot store a text of one of the claims, such as a label
-    /// with a character that its encoding lacks.
+    /// claimed key by key.
     async fn claim_together(&self, mut undecided: Vec<Member<'_>>, answers: &mut Open) {
         let connection = match self.connections.get().await {
             Ok(connection) => connection,
             Err(error) => return fail(&undecided, error.into(), answers),
         };
         let is_single = undecided.len() == 1;
-        let mut blocked = self.claim_groups(&connection, groups(&undecided), answers).await;
+        let mut is_blocked = self.claim_groups(&connection, groups(&undecided), answers).await;
         undecided.retain(|(place, _)| answers[*place].is_none());
-        if blocked == Some(Blocked::ByLock) && is_single {
+        if is_blocked && is_single {
             // It has waited for its own lock.
             undecided.clear();
         }
-        if blocked == Some(Blocked::ByLock) && !undecided.is_empty() {
+        if is_blocked && !undecided.is_empty() {
             let keys = undecided.iter().map(|(_, request)| &request.key);
             match self.locked(&connection, keys, OPERATION).await {
                 Ok(locked) => undecided.retain(|(_, request)| !locked.contains(&request.key)),
                 Err(failure) => fail(&undecided, failure, answers),
             }
         }
-        if blocked != Some(Blocked::ByData) && !undecided.is_empty() {
-            blocked = self.claim_groups(&connection, groups(&undecided), answers).await;
+        if !undecided.is_empty() {
+            is_blocked = self.claim_groups(&connection, groups(&undecided), answers).await;
             undecided.retain(|(place, _)| answers[*place].is_none());
-            if undecided.len() == 1 {
-                blocked = blocked.filter(|blocked| *blocked == Blocked::ByData);
+            if is_blocked && undecided.len() > 1 {
+                self.claim_singly(&connection, &undecided, answers).await;
             }
-        }
-        if blocked.is_some() {
-            self.claim_singly(&connection, &undecided, answers).await;
         }
         connection.give_back();
     }
@@ -113,7 +109,7 @@ impl PostgresStore {
         let mut answers = [None];
         // As without a transaction, a record may be released or lapse between the two statements.
         for _ in 0..2 {
-            if self.claim_groups(connection, groups(&[(0, request)]), &mut answers).await.is_some() {
+            if self.claim_groups(connection, groups(&[(0, request)]), &mut answers).await {
                 return Ok(HELD);
             }
             if let Some(answer) = answers[0].take() {
@@ -127,26 +123,21 @@ impl PostgresStore {
     async fn claim_singly(&self, connection: &Connection, members: &[Member<'_>], answers: &mut Open) {
         let mut blocked = 0;
         for member in members {
-            blocked += usize::from(self.claim_groups(connection, groups(&[*member]), answers).await.is_some());
+            blocked += usize::from(self.claim_groups(connection, groups(&[*member]), answers).await);
             if blocked == MAX_BLOCKED {
                 return;
             }
         }
     }
 
-    /// Sends the claims of all groups together, and sets the results. Returns what blocked any of them.
-    async fn claim_groups(
-        &self,
-        connection: &Connection,
-        groups: Vec<Group<'_>>,
-        answers: &mut Open,
-    ) -> Option<Blocked> {
+    /// Sends the claims of all groups together, and sets the results. Returns whether a lock blocked any of them.
+    async fn claim_groups(&self, connection: &Connection, groups: Vec<Group<'_>>, answers: &mut Open) -> bool {
         let sent = join_all(groups.iter().map(|group| self.claim_group(connection, group))).await;
-        let mut blocked = None;
+        let mut is_blocked = false;
         for (group, answer) in groups.into_iter().zip(sent) {
-            blocked = blocked.max(self.enter(group, answer, answers));
+            is_blocked |= self.enter(group, answer, answers);
         }
-        blocked
+        is_blocked
     }
 
     async fn claim_group(&self, connection: &Connection, group: &Group<'_>) -> GroupAnswer {
@@ -185,7 +176,8 @@ impl PostgresStore {
         let fingerprints: Vec<Option<&[u8]>> =
             requests().map(|request| request.fingerprint.as_ref().map(Fingerprint::as_bytes)).collect();
         let operations: Vec<&str> = requests().map(|request| &*request.operation).collect();
-        let labels: Vec<Option<&str>> = requests().map(|request| request.label.as_deref()).collect();
+        let labels: Vec<Option<&str>> =
+            requests().map(|request| connection.storable(request.label.as_deref()?)).collect();
         let digits = |request: &ClaimRequest| request.order().map(|order| order.sequence.to_digits());
         let sequences: Vec<Option<String>> = requests().map(digits).collect();
         let terms = &group.terms;
@@ -212,15 +204,14 @@ impl PostgresStore {
         rows.iter().map(row::grant).collect::<Result<_, _>>().map_err(Failure::from)
     }
 
-    /// Sets the results that the two statements decide. Returns what blocked the claims.
-    fn enter(&self, group: Group<'_>, answer: GroupAnswer, answers: &mut Open) -> Option<Blocked> {
-        let (granted, blocked) = match answer.granted {
-            Ok(granted) => (granted, None),
-            Err(failure) if failure.is_lock_timeout => (HashMap::new(), Some(Blocked::ByLock)),
-            Err(failure) if failure.is_of_data && group.members.len() > 1 => (HashMap::new(), Some(Blocked::ByData)),
+    /// Sets the results that the two statements decide. Returns whether a lock blocked the claims.
+    fn enter(&self, group: Group<'_>, answer: GroupAnswer, answers: &mut Open) -> bool {
+        let (granted, is_blocked) = match answer.granted {
+            Ok(granted) => (granted, false),
+            Err(failure) if failure.is_lock_timeout => (HashMap::new(), true),
             Err(failure) => {
                 fail(&group.members, failure, answers);
-                return None;
+                return false;
             }
         };
         let (granted_members, refused): (Vec<_>, Vec<_>) =
@@ -229,7 +220,7 @@ impl PostgresStore {
             answers[place] = granted.get(&request.key).map(|grant| Ok(Claimed::Granted(*grant)));
         }
         if refused.is_empty() {
-            return blocked;
+            return is_blocked;
         }
         let is_refused = |key: &KeyHash| !granted.contains_key(key);
         let records = answer.rows.and_then(|rows| records(&rows, is_refused, group.terms.result_data, OPERATION));
@@ -241,7 +232,7 @@ impl PostgresStore {
             }
             Err(failure) => fail(&refused, failure, answers),
         }
-        blocked
+        is_blocked
     }
 
     /// Explains a refusal. Returns `None` if the record now permits the claim.
@@ -256,14 +247,6 @@ impl PostgresStore {
             Err(error) => Some(Err(error)),
         }
     }
-}
-
-/// The reason why a statement claimed nothing although some of its keys may be free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Blocked {
-    ByLock,
-    /// The database cannot store a text of one of the claims.
-    ByData,
 }
 
 /// Sets the error as the result of each of these claims.

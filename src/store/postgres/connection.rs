@@ -58,6 +58,8 @@ pub(super) struct Session {
     client: Arc<Client>,
     /// Transfers bytes between client and socket.
     driver: JoinHandle<()>,
+    /// Whether the database stores every character. Otherwise its encoding may lack some.
+    has_every_character: bool,
     last_used: Timestamp,
     generation: u64,
     is_discarded: bool,
@@ -99,12 +101,15 @@ impl Manager {
         let connection = config.connect(Clone::clone(&self.tls)).await;
         let (client, connection) = connection
             .map_err(|error| error::of_connect(error, config.get_options().is_some(), &addresses(&config)))?;
+        let encoding = connection.parameter("server_encoding");
+        let has_every_character = encoding.is_none_or(|encoding| ["UTF8", "SQL_ASCII"].contains(&encoding));
         let driver = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(target: "lambda_once", %error, "a connection to PostgreSQL ended");
             }
         });
-        Ok(Session { client: Arc::new(client), driver, last_used: SystemClock.now(), generation, is_discarded: false })
+        let (client, last_used) = (Arc::new(client), SystemClock.now());
+        Ok(Session { client, driver, has_every_character, last_used, generation, is_discarded: false })
     }
 
     /// Marks every idle connection for replacement.
@@ -237,6 +242,11 @@ impl Connection {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
         }))
+    }
+
+    /// Returns the text, or `None` if the database may be unable to store it, which would fail the statement.
+    pub(super) fn storable<'a>(&self, text: &'a str) -> Option<&'a str> {
+        (self.session.has_every_character || text.is_ascii()).then_some(text)
     }
 
     fn is_usable(&self) -> bool {

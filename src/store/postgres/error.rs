@@ -17,15 +17,13 @@ pub(super) struct Failure {
     pub(super) error: Error,
     /// Another transaction held a row for longer than `lock_timeout`.
     pub(super) is_lock_timeout: bool,
-    /// A value of a request is not possible in this database.
-    pub(super) is_of_data: bool,
     pub(super) connection: Health,
 }
 
 impl From<Error> for Failure {
     /// Returns the failure of a statement that succeeded with an unreadable result.
     fn from(error: Error) -> Self {
-        Self { error, is_lock_timeout: false, is_of_data: false, connection: Health::Usable }
+        Self { error, is_lock_timeout: false, connection: Health::Usable }
     }
 }
 
@@ -83,7 +81,6 @@ pub(super) fn of_statement(error: tokio_postgres::Error, operation: &'static str
         return Failure {
             error: Error::new(ErrorKind::Unavailable, ErrorStatus::Ambiguous, operation, message).with_source(error),
             is_lock_timeout: false,
-            is_of_data: false,
             connection: Health::Broken,
         };
     };
@@ -101,8 +98,7 @@ pub(super) fn of_statement(error: tokio_postgres::Error, operation: &'static str
         "3F000" => "; create the schema, or correct `Config::schema`",
         _ => "",
     };
-    let is_of_data = code.starts_with("22");
-    Failure { error: answered(kind, status, operation, error, hint), is_lock_timeout, is_of_data, connection }
+    Failure { error: answered(kind, status, operation, error, hint), is_lock_timeout, connection }
 }
 
 /// Returns the failure of an attempt to connect, before any statement was sent. PgBouncer rejects start-up options with

@@ -79,7 +79,8 @@ fn classify(error: &RedisError) -> (ErrorKind, ErrorStatus, String) {
     }
 }
 
-/// Classifies an error reply by its first word. The server sends all known ones before a script writes.
+/// Classifies an error reply by its first word. The server sends the known ones before a script writes, except for a
+/// command that the script may not call.
 /// <https://redis.io/docs/latest/develop/reference/protocol-spec/#simple-errors>
 fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
     match code {
@@ -92,13 +93,11 @@ fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
         // From `claim.lua`, and from a server in cluster mode for a script that uses the index.
         "UNSUPPORTED" | "CROSSSLOT" => (ErrorKind::Config, ErrorStatus::Temporary),
         "WRONGTYPE" => (ErrorKind::Table, ErrorStatus::Temporary),
-        // A renamed command, or one that a script may not call.
-        "ERR"
-            if ["unknown command", "ACL failure in script", "user executing the script"]
-                .iter()
-                .any(|text| detail.contains(text)) =>
-        {
-            (ErrorKind::AccessDenied, ErrorStatus::Temporary)
+        // A renamed command.
+        "ERR" if detail.contains("unknown command") => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
+        // A command that the user may not call in a script. The server keeps the script's earlier writes.
+        "ERR" if ["ACL failure in script", "user executing the script"].iter().any(|text| detail.contains(text)) => {
+            (ErrorKind::AccessDenied, ErrorStatus::Ambiguous)
         }
         "ERR" if detail.starts_with("max number of clients") => (ErrorKind::Throttled, ErrorStatus::Temporary),
         _ => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
@@ -114,14 +113,27 @@ mod tests {
         for code in ["READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS"] {
             assert_eq!(of_code(code, ""), (ErrorKind::Unavailable, ErrorStatus::Temporary), "{code}");
         }
-        let denied = "ACL failure in script: User once has no permissions to run the 'hset' command";
-        assert_eq!(of_code("ERR", denied), (ErrorKind::AccessDenied, ErrorStatus::Temporary));
+        let denied = "User once has no permissions to run the 'evalsha' command";
+        assert_eq!(of_code("NOPERM", denied), (ErrorKind::AccessDenied, ErrorStatus::Temporary));
+        let renamed = "unknown command 'EVALSHA', with args beginning with: ";
+        assert_eq!(of_code("ERR", renamed), (ErrorKind::AccessDenied, ErrorStatus::Temporary));
         assert_eq!(of_code("OOM", ""), (ErrorKind::Throttled, ErrorStatus::Temporary));
         let too_many = "max number of clients reached";
         assert_eq!(of_code("ERR", too_many), (ErrorKind::Throttled, ErrorStatus::Temporary));
         let unauthenticated = "Protocol error: unauthenticated bulk length";
         assert_eq!(of_code("ERR", unauthenticated), (ErrorKind::AccessDenied, ErrorStatus::Temporary));
         assert_eq!(of_code("UNSUPPORTED", ""), (ErrorKind::Config, ErrorStatus::Temporary));
+    }
+
+    /// The second text is that of Redis 7.0.
+    #[test]
+    fn a_script_that_may_not_call_a_command_may_have_written_before() {
+        for denied in [
+            "ACL failure in script: User once has no permissions to run the 'pexpireat' command",
+            "The user executing the script can't run this command or subcommand",
+        ] {
+            assert_eq!(of_code("ERR", denied), (ErrorKind::AccessDenied, ErrorStatus::Ambiguous), "{denied}");
+        }
     }
 
     #[test]

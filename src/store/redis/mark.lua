@@ -63,7 +63,7 @@ do
   -- A mark lives until `ends`, or longer if it did before.
   local function write(ends)
     local expiration = math.max(math.ceil(ends / 1000), number(fields.expiration) or 0)
-    fields.expiration, fields.v = text(expiration), VERSION
+    fields.expiration = text(expiration)
     local set, unset = {}, {}
     sort_out(NAMES, fields, set, unset)
     redis.call('HSET', KEYS[2], unpack(set))
@@ -90,13 +90,15 @@ do
       fields.doubt = fields.doubt .. fields.sequence .. lapsed
     end
     fields.owner, fields.holder, fields.sequence, fields.in_progress_expiration = owner, operation, sequence, text(lease)
+    fields.v = VERSION
     write(math.max(now + retention, lease + margin + 1))
     return begins_to_merge
   end
 
-  -- Writes a settle, which its record allows.
+  -- Writes a settle, which its record allows. A live mark keeps its version.
   function mark.settle(what, owner, lease, margin, now)
     if not mark.is_live and what ~= 'COMPLETED' then return end
+    if not mark.is_live then fields.v = VERSION end
     local ends = now + retention
     if what == 'COMPLETED' then
       if not (fields.newest and fields.newest >= sequence) then fields.newest = sequence end

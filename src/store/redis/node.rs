@@ -47,6 +47,8 @@ struct Attempt {
     answers: Result<Vec<Value>, Failure>,
     /// Whether the connection was opened for this attempt.
     is_new: bool,
+    /// Whether the connection was suspect when the pipeline was sent, which left less time for the response.
+    was_suspect: bool,
 }
 
 impl Node {
@@ -71,7 +73,7 @@ impl Node {
         }
         let first = self.attempt(&pipeline).await;
         let (answers, is_second) = match &first.answers {
-            Err(failure) if !first.is_new && failure.sent == Sent::Once && self.may_retry(&failure.error) => {
+            Err(failure) if !first.is_new && failure.sent == Sent::Once && first.may_retry(&failure.error) => {
                 (self.attempt(&pipeline).await.answers, true)
             }
             _ => (first.answers, false),
@@ -85,26 +87,22 @@ impl Node {
         }
     }
 
-    /// Returns whether a failed call may be sent again. A call that timed out is not, unless its connection is suspect,
-    /// because the server may be slow.
-    fn may_retry(&self, error: &RedisError) -> bool {
-        is_of_connection(error) && (self.is_suspect() || !error.is_timeout())
-    }
-
     async fn attempt(&self, pipeline: &Pipeline) -> Attempt {
         let lease = match self.connection.get(self.open()).await {
             Ok(lease) => lease,
-            Err(error) => return Attempt { answers: Err(Failure::unsent(error, &self.address)), is_new: true },
+            Err(error) => {
+                let answers = Err(Failure::unsent(error, &self.address));
+                return Attempt { answers, is_new: true, was_suspect: self.is_suspect() };
+            }
         };
         if lease.is_new {
             self.note_response();
         }
+        // Asked once, because a concurrent call may be answered in the meantime.
+        let was_suspect = self.is_suspect();
+        let limit = if was_suspect { FIRST_ANSWER.min(self.response_timeout) } else { self.response_timeout };
         let mut connection = lease.connection.clone();
-        connection.set_response_timeout(if self.is_suspect() {
-            FIRST_ANSWER.min(self.response_timeout)
-        } else {
-            self.response_timeout
-        });
+        connection.set_response_timeout(limit);
         // The caller may have given up before the response timeout because the connection is dead.
         let on_drop = || self.last_answer.store(0, Ordering::Relaxed);
         let answers = noticing_drop(connection.req_packed_commands(pipeline, 0, pipeline.len()), on_drop).await;
@@ -120,7 +118,7 @@ impl Node {
         } else {
             self.note_response();
         }
-        Attempt { answers: answers.map_err(Failure::sent), is_new: lease.is_new }
+        Attempt { answers: answers.map_err(Failure::sent), is_new: lease.is_new, was_suspect }
     }
 
     /// Returns whether the connection may be dead.
@@ -149,6 +147,14 @@ impl Node {
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.response_timeout));
         Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
+    }
+}
+
+impl Attempt {
+    /// Returns whether the failed call may be sent again. A call that timed out is not, unless its connection was
+    /// suspect, because the server may be slow.
+    fn may_retry(&self, error: &RedisError) -> bool {
+        is_of_connection(error) && (self.was_suspect || !error.is_timeout())
     }
 }
 

@@ -23,7 +23,7 @@ use crate::support::{
     self,
     requests::{RELEASE, claim, claim_one, claims, is_granted, settle_of},
     servers::Server,
-    wire::{Protocol, Proxy, host_and_port},
+    wire::{Protocol, Proxy, Request, host_and_port},
 };
 
 /// Closes all other connections of the server.
@@ -206,6 +206,24 @@ async fn after_a_call_dropped_unanswered_the_next_one_checks_the_connection() {
     timeout(Duration::from_millis(100), claim_one(&store, &request)).await.expect_err("nothing comes back");
     let answer = timeout(Duration::from_secs(10), claim_one(&store, &request)).await;
     assert!(is_granted(&answer.expect("long before the response timeout")));
+}
+
+/// Both calls are sent while the connection is suspect, and one of them gets its response.
+#[tokio::test]
+async fn a_call_on_a_suspect_connection_is_sent_again_if_others_have_responses() {
+    let (store, proxy) = behind_a_proxy(&support::server("REDIS_URL")).await;
+    assert!(is_granted(&claim_one(&store, &claim()).await));
+    // Afterwards the connection is suspect until the next response.
+    let dropped = claim_one(&store, &claim()).now_or_never();
+    assert!(dropped.is_none(), "it takes a round trip: {dropped:?}");
+    let (quick, late) = (claim(), claim());
+    let operation = late.key.to_hex().split_off(32);
+    let is_late = move |request: &Request| request.argument(2).ends_with(&operation);
+    let held = proxy.on(is_late.clone()).hold();
+    let answers = tokio::join!(claim_one(&store, &quick), claim_one(&store, &late));
+    assert!(is_granted(&answers.0) && is_granted(&answers.1), "{answers:?}");
+    assert_eq!(proxy.requests().into_iter().filter(is_late).count(), 2);
+    drop(held);
 }
 
 /// Returns a store behind a proxy.

@@ -164,7 +164,7 @@ async fn without_permission_to_write_the_index_nothing_is_claimed() {
         permissions::allow(&mut admin, rules).await;
         let request = claim();
         let error = claim_one(&store, &request).await.unwrap_err();
-        assert!(permissions::denied(&error), "{rules}: {error}");
+        assert!(permissions::denied_in_script(&error), "{rules}: {error}");
         assert_eq!(read_one(&store, &request).await, None, "{rules}");
     }
     permissions::allow(&mut admin, "+zadd +zrange +zrem").await;

@@ -419,3 +419,26 @@ async fn a_mark_of_an_unknown_version_is_left_to_newer_deployments() {
     granted(&world.store, &ordered(&entity, 9)).await;
     assert_eq!(world.mark(&holder).await["new"], "kept");
 }
+
+/// The mark may have fields that only its version knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settle_keeps_the_version_of_a_mark_and_a_claim_replaces_it() {
+    let mut world = World::new().await;
+    let entity = claim();
+    for (sequence, end) in (1..).zip([complete("1"), RELEASE, HAND_BACK]) {
+        let holder = ordered(&entity, sequence);
+        granted(&world.store, &holder).await;
+        assert_eq!(world.mark(&holder).await["v"], "1");
+        command::<u32>(&mut world.direct, &["HSET", &names(&holder).1, "v", "2"]).await;
+        for settlement in [RENEW, end] {
+            let settled = settle_one(&world.store, &holder, settlement).await.unwrap();
+            assert!(!matches!(settled, Settled::LeaseLost { .. }), "{settled:?}");
+            assert_eq!(world.mark(&holder).await["v"], "2");
+        }
+    }
+    let holder = ordered(&entity, 4);
+    granted(&world.store, &holder).await;
+    command::<u32>(&mut world.direct, &["DEL", &names(&holder).1]).await;
+    world.completed(&holder, "1").await;
+    assert_eq!(world.mark(&holder).await["v"], "1", "of a mark that the completion creates");
+}

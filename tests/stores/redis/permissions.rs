@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use lambda_once::{
-    Error, ErrorKind, ErrorStatus, RedisStore, Store,
+    AfterUnknown, Error, ErrorKind, ErrorStatus, Failure, Idempotency, Outcome, RedisStore, Store,
     store::{
         listing::{List, ListRequest, ListedState},
         redis::Config,
@@ -11,11 +11,19 @@ use lambda_once::{
 use redis::{Value, aio::MultiplexedConnection};
 
 use super::{command, direct, orders::ordered, store};
-use crate::support::requests::{HAND_BACK, RELEASE, RENEW, claim, claim_one, complete, is_granted, settle_one};
-use crate::support::servers::Server;
+use crate::support::{
+    assert_outcome,
+    requests::{HAND_BACK, RELEASE, RENEW, claim, claim_one, complete, is_granted, settle_one},
+    servers::Server,
+};
 
 pub(super) fn denied(error: &Error) -> bool {
     (error.kind(), error.status()) == (ErrorKind::AccessDenied, ErrorStatus::Temporary)
+}
+
+/// Returns whether a command in a script was denied. The server keeps the script's earlier writes.
+pub(super) fn denied_in_script(error: &Error) -> bool {
+    (error.kind(), error.status()) == (ErrorKind::AccessDenied, ErrorStatus::Ambiguous)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,11 +81,36 @@ async fn the_documented_permissions_allow_the_store_and_no_other_keys() {
         assert_usable(&store).await;
     }
     let store = store(&url);
-    for rules in ["-hset", "+hset resetkeys ~other:*"] {
+    for (rules, status) in [
+        ("-hset", ErrorStatus::Ambiguous),
+        ("+hset -evalsha", ErrorStatus::Temporary),
+        ("+evalsha resetkeys ~other:*", ErrorStatus::Temporary),
+    ] {
         allow(&mut direct, rules).await;
         let error = claim_one(&store, &claim()).await.unwrap_err();
-        assert!(denied(&error), "{rules}: {error}");
+        assert_eq!((error.kind(), error.status()), (ErrorKind::AccessDenied, status), "{rules}: {error}");
     }
+}
+
+/// Without PEXPIREAT the script writes the record and then fails. The record would block its key, and never expire.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_script_was_denied_a_command_is_withdrawn() {
+    let server = Server::start("valkey", &[]);
+    let mut direct = direct(server.url()).await;
+    allow_documented(&mut direct).await;
+    let builder = Idempotency::builder(store(&as_user(server.url()))).scope("tests").disabled(false);
+    let once = builder.after_unknown(AfterUnknown::Refuse).build().unwrap();
+    let run = || once.operation("charge", "order 7").run(|| async { Ok::<_, Failure>(1) });
+    let hex = once.key_hash("charge", "order 7").unwrap().to_hex();
+    let name = format!("once:{{{}}}{}", &hex[..32], &hex[32..]);
+
+    allow(&mut direct, "-pexpireat").await;
+    let error = run().await.unwrap_err();
+    assert!(denied_in_script(&error), "{error}");
+    assert_eq!(command::<u32>(&mut direct, &["EXISTS", &name]).await, 0, "nothing ran, and the key is free");
+    allow(&mut direct, "+pexpireat").await;
+    assert_outcome!(run().await, Ok(Outcome::Executed(1)));
+    assert_eq!(command::<u32>(&mut direct, &["EXISTS", &name]).await, 1, "the name is the record's");
 }
 
 #[tokio::test(flavor = "multi_thread")]

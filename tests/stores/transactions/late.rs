@@ -130,7 +130,7 @@ impl<D: Database> World<D> {
 async fn on_postgresql_a_release_after_a_refused_commit_outlasts_an_outage() {
     let world = World::<PostgresStore>::new().await;
     PostgresStore::refuse(world.proxy.on(PostgresStore::commits));
-    world.proxy.on(world.slow_releases()).times(6).drop_request();
+    world.proxy.on(world.slow_releases()).times(4).drop_request();
     let outcome = world.debit(Mode::Claimed).await;
     assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Transient);
     assert_eq!((world.rows().await, world.record().await), (vec![], None));
