@@ -230,7 +230,7 @@ pub(crate) struct Settle {
     /// It failed permanently, for this reason, which duplicates get
     #[arg(long, value_name = "TEXT")]
     pub(crate) failed: Option<String>,
-    /// The retention of the outcome. Default: the remaining retention that the claim set, or 15 days if that is longer
+    /// The retention of the outcome. Default: the retention that the claim set, or 15 days if that is longer
     #[arg(long, value_name = "TIME", value_parser = retention)]
     pub(crate) retention: Option<Duration>,
     #[command(flatten)]

@@ -227,3 +227,21 @@ fn plan(
 fn counted(count: usize) -> String {
     if count == 1 { "1 operation".to_owned() } else { format!("{count} operations") }
 }
+
+#[cfg(test)]
+mod tests {
+    use lambda_once::record::Status;
+
+    use super::*;
+
+    #[test]
+    fn the_default_is_the_whole_retention_of_the_claim_or_15_days() {
+        let claimed = Timestamp::from_seconds(1_700_000_000);
+        for (of_claim, expected) in [(Some(30), 30), (Some(1), 15), (None, 15)] {
+            let expires = |days: u32| claimed.after(days * DAY).seconds_rounded_down();
+            let expiration = of_claim.map(expires);
+            let record = Record { claimed_at: Some(claimed), expiration, ..Record::new(Status::InProgress) };
+            assert_eq!(retention(&record), expected * DAY, "{of_claim:?}");
+        }
+    }
+}

@@ -9,7 +9,7 @@ mod redrive;
 mod refusal;
 pub(crate) mod selector;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use lambda_once::clock::{Clock, SystemClock, Timestamp};
 
@@ -94,6 +94,16 @@ impl Target {
         for name in names {
             functions.extend(account.functions(&name).await?);
         }
+        // Any of these may be the queue, or lead to it.
+        let mut unreadable: Vec<_> = functions.iter().flat_map(Function::unreadable).collect();
+        // A function and its alias can share a queue.
+        unreadable.sort();
+        unreadable.dedup();
+        ensure!(
+            unreadable.is_empty(),
+            "the dead-letter queue cannot be determined: {}; give --queue",
+            unreadable.join("; ")
+        );
         for function in &functions {
             for mapping in &function.mappings {
                 if let Source::Queue(queue) = &mapping.source

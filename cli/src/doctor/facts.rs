@@ -26,6 +26,21 @@ impl Function {
             None => format!("function {}", self.name),
         }
     }
+
+    /// Returns what could not be read of the function and of its queues, with the errors.
+    pub(crate) fn unreadable(&self) -> Vec<String> {
+        let resource = self.resource();
+        let parts = self.unread.iter().map(|part| format!("{resource}: {} could not be read: {}", part.what, part.why));
+        let queues = self.mappings.iter().filter_map(|mapping| match &mapping.source {
+            Source::UnreadQueue { arn, why } => Some((arn, why)),
+            Source::Queue(Queue { redrive: Some(redrive), .. }) => match &redrive.target {
+                DeadLetters::Unread { why } => Some((&redrive.target_arn, why)),
+                DeadLetters::Found { .. } | DeadLetters::Missing => None,
+            },
+            _ => None,
+        });
+        parts.chain(queues.map(|(arn, why)| format!("the queue {arn} could not be read: {why}"))).collect()
+    }
 }
 
 /// Something of a function that could not be read.
@@ -120,6 +135,8 @@ pub(crate) struct TableDescription {
     /// `None` if it is not known.
     pub(crate) ttl: Option<Ttl>,
     pub(crate) replicas: Vec<String>,
+    /// Whether its replicas have multi-Region strong consistency.
+    pub(crate) is_strong: bool,
     pub(crate) is_protected: bool,
     /// `None` if it is not known.
     pub(crate) has_recovery: Option<bool>,

@@ -1,7 +1,9 @@
 //! A table in DynamoDB.
 
 use anyhow::Result;
-use aws_sdk_dynamodb::types::{KeySchemaElement, PointInTimeRecoveryStatus, TableStatus, TimeToLiveStatus};
+use aws_sdk_dynamodb::types::{
+    KeySchemaElement, MultiRegionConsistency, PointInTimeRecoveryStatus, TableStatus, TimeToLiveStatus,
+};
 
 use super::super::{
     facts::{Table, TableDescription, Ttl},
@@ -59,6 +61,7 @@ pub(crate) async fn table(spec: &spec::Table, home_region: Option<String>) -> Re
         index: index.map(|index| key(index.key_schema())),
         ttl,
         replicas: found.replicas().iter().filter_map(|replica| replica.region_name.clone()).collect(),
+        is_strong: found.multi_region_consistency() == Some(&MultiRegionConsistency::Strong),
         is_protected: found.deletion_protection_enabled == Some(true),
         has_recovery: recovery,
     });

@@ -59,7 +59,7 @@ impl Account {
         Ok(arns)
     }
 
-    /// Returns a function as [`describe`](Self::describe) does, and then its aliases that have mappings. Prints what could not be read.
+    /// Returns a function as [`describe`](Self::describe) does, and then its aliases that have mappings. Prints which queues do not exist.
     ///
     /// # Errors
     ///
@@ -68,16 +68,9 @@ impl Account {
         let mut function = self.describe(name).await.with_context(|| format!("the function {name}"))?;
         let mut functions = std::mem::take(&mut function.aliases);
         functions.insert(0, function);
-        for function in &functions {
-            for unread in &function.unread {
-                eprintln!("{}: {} could not be read: {}", function.resource(), unread.what, unread.why);
-            }
-            for mapping in &function.mappings {
-                match &mapping.source {
-                    Source::UnreadQueue { arn, why } => eprintln!("the queue {arn} could not be read: {why}"),
-                    Source::MissingQueue(arn) => eprintln!("there is no queue {arn}"),
-                    _ => {}
-                }
+        for mapping in functions.iter().flat_map(|function| &function.mappings) {
+            if let Source::MissingQueue(arn) = &mapping.source {
+                eprintln!("there is no queue {arn}");
             }
         }
         Ok(functions)

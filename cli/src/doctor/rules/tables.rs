@@ -57,7 +57,7 @@ pub(crate) fn table(table: &Table, report: &mut Report) {
     }
     check_ttl(&resource, name, description.ttl.as_ref(), report);
     check_index(&resource, table, description, report);
-    if !description.replicas.is_empty() && table.home_region.is_none() {
+    if !description.replicas.is_empty() && !description.is_strong && table.home_region.is_none() {
         report.find(
             Error,
             "home-region-missing",

@@ -99,6 +99,7 @@ fn good_description() -> TableDescription {
         index: None,
         ttl: Some(Ttl::On("expiration".into())),
         replicas: Vec::new(),
+        is_strong: false,
         is_protected: true,
         has_recovery: Some(false),
     }
@@ -367,6 +368,25 @@ fn unreadable_resources_are_reported_and_the_rest_is_checked() {
 }
 
 #[test]
+fn a_function_names_its_unreadable_parts_and_queues() {
+    let mut function = good_function(good_queue());
+    assert_eq!(function.unreadable(), [""; 0]);
+    let mut queue = good_queue();
+    queue.redrive.as_mut().unwrap().target = DeadLetters::Unread { why: "ExpiredToken".into() };
+    let unread = Source::UnreadQueue { arn: "arn:aws:sqs:eu-central-1:1:q".into(), why: "AccessDenied".into() };
+    for source in [Source::Queue(queue), unread, Source::MissingQueue("arn:aws:sqs:eu-central-1:1:gone".into())] {
+        function.mappings.push(Mapping { source, ..function.mappings[0].clone() });
+    }
+    function.unread.push(Unread { what: "event source mappings".into(), why: "Throttling".into() });
+    let expected = [
+        "function orders: event source mappings could not be read: Throttling",
+        "the queue arn:aws:sqs:eu-central-1:1:dead could not be read: ExpiredToken",
+        "the queue arn:aws:sqs:eu-central-1:1:q could not be read: AccessDenied",
+    ];
+    assert_eq!(function.unreadable(), expected);
+}
+
+#[test]
 fn the_table_is_missing() {
     let table = Table { name: "t".into(), ..Table::default() };
     let mut report = Report::default();
@@ -410,6 +430,15 @@ fn a_global_table_has_no_home_region() {
     let report = with_table(|table, description| replicate(table, description, None));
     assert_only(&report, "home-region-missing", Severity::Error, "Config::home_region");
     assert_eq!(found(&with_table(|table, description| replicate(table, description, Some("us-east-1")))), []);
+}
+
+#[test]
+fn a_strongly_consistent_global_table_needs_no_home_region() {
+    let report = with_table(|_, description| {
+        description.replicas = vec!["us-east-1".into()];
+        description.is_strong = true;
+    });
+    assert_eq!(found(&report), []);
 }
 
 #[test]

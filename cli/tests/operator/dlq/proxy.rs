@@ -24,7 +24,11 @@ pub(super) enum Fate {
     LoseAnswer,
     /// The response, which has the shape of AWS's API model, instead of MiniStack's.
     Answer(String),
+    /// The caller lacks the permission.
+    Deny,
 }
+
+const DENIED: &str = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","message":"not authorized"}"#;
 
 /// A running proxy. It stops when dropped.
 pub(super) struct Proxy {
@@ -38,6 +42,11 @@ pub(super) struct Proxy {
 impl Proxy {
     /// Starts a proxy that decides on each call by its operation, such as `SendMessageBatch`.
     pub(super) async fn start(decide: impl Fn(&str) -> Fate + Send + Sync + 'static) -> Self {
+        Self::with_bodies(move |operation, _| decide(operation)).await
+    }
+
+    /// Starts a proxy that decides on each call by its operation and its body.
+    pub(super) async fn with_bodies(decide: impl Fn(&str, &str) -> Fate + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (calls, hung) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Notify::new()));
@@ -69,7 +78,7 @@ impl Proxy {
 /// Serves one request a connection.
 async fn serve(
     stream: TcpStream,
-    decide: &(dyn Fn(&str) -> Fate + Send + Sync),
+    decide: &(dyn Fn(&str, &str) -> Fate + Send + Sync),
     calls: &Mutex<Vec<String>>,
     hung: &Notify,
 ) -> io::Result<()> {
@@ -97,7 +106,7 @@ async fn serve(
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
     calls.lock().unwrap().push(operation.clone());
-    let fate = decide(&operation);
+    let fate = decide(&operation, &String::from_utf8_lossy(&body));
     match fate {
         Fate::Hang => {
             hung.notify_one();
@@ -105,13 +114,8 @@ async fn serve(
             stream.read_to_end(&mut Vec::new()).await?;
             return Ok(());
         }
-        Fate::Answer(json) => {
-            let head = format!(
-                "HTTP/1.1 200 OK\r\ncontent-type: application/x-amz-json-1.0\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-                json.len()
-            );
-            stream.write_all((head + &json).as_bytes()).await?;
-        }
+        Fate::Answer(json) => answer(&mut stream, "200 OK", &json).await?,
+        Fate::Deny => answer(&mut stream, "403 Forbidden", DENIED).await?,
         Fate::Forward | Fate::LoseAnswer => {
             let endpoint = server("MINISTACK_ENDPOINT");
             let mut upstream = TcpStream::connect(endpoint.trim_start_matches("http://")).await?;
@@ -125,4 +129,12 @@ async fn serve(
         }
     }
     stream.shutdown().await
+}
+
+async fn answer(stream: &mut BufReader<TcpStream>, status: &str, json: &str) -> io::Result<()> {
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/x-amz-json-1.0\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        json.len()
+    );
+    stream.write_all((head + json).as_bytes()).await
 }

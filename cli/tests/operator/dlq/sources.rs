@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     doctor::aws::Deployment,
-    support::{ended, on_ministack, server, tool, unique_name},
+    support::{Ended, ended, on_ministack, server, tool, unique_name},
 };
 
 /// Creates a queue whose messages move to a dead-letter queue after one receive, and returns its URL and ARN.
@@ -111,6 +111,45 @@ async fn two_queues_of_a_function_share_one_dead_letter_queue() {
     assert!(ambiguous.errors.contains("several sources"), "{ambiguous:?}");
     run("redrive", &["--yes", "--to", &other]).await.assert_code(0);
     assert_eq!(orders(&queues.drain(&other).await), ["1"]);
+}
+
+/// Runs the tool without the permission to read the attributes of this queue.
+async fn run_without(queues: &Queues, denied: &str, arguments: &[&str]) -> Ended {
+    let name = format!("/{}\"", denied.rsplit('/').next().unwrap());
+    let proxy = Proxy::with_bodies(move |call, body| {
+        if call == "GetQueueAttributes" && body.contains(&*name) { Fate::Deny } else { Fate::Forward }
+    })
+    .await;
+    let mut command = queues.plain_command(arguments, None);
+    command.env("AWS_ENDPOINT_URL_SQS", &proxy.url);
+    ended(command).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_of_a_function_that_cannot_be_read_is_an_error() {
+    let (queues, deployment) = (Queues::new("").await, Deployment::new("", "none").await);
+    for denied in [&deployment.queue_url, &deployment.dead_letters_url] {
+        let arguments = ["dlq", "list", "--function", &deployment.name];
+        let failed = run_without(&queues, denied, &arguments).await.assert_code(1);
+        let why = format!(":{} could not be read: ", denied.rsplit('/').next().unwrap());
+        assert!(failed.errors.contains(&why) && failed.errors.contains("AccessDenied"), "{failed:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_moved_if_a_dead_letter_queue_cannot_be_read() {
+    let (queues, deployment) = (Queues::new("").await, Deployment::new("", "none").await);
+    let (readable, arn) = source_of(&queues, &queues.dead).await;
+    let functions = aws_sdk_lambda::Client::new(&on_ministack().await);
+    let mapping = functions.create_event_source_mapping().function_name(&deployment.name).event_source_arn(arn);
+    // The function has no code.
+    mapping.enabled(false).send().await.unwrap();
+    queues.dead_letter("1", &[]).await;
+
+    let arguments = ["dlq", "redrive", "--selector", "/order_id", "--function", &deployment.name, "--yes"];
+    let failed = run_without(&queues, &deployment.dead_letters_url, &arguments).await.assert_code(1);
+    assert!(failed.errors.contains("AccessDenied") && failed.errors.contains("give --queue"), "{failed:?}");
+    assert_eq!((queues.count(&queues.dead).await, queues.count(&readable).await), ((1, 0), (0, 0)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

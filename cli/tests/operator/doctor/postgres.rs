@@ -142,6 +142,23 @@ async fn each_fault_of_postgres_is_found() {
 }
 
 #[tokio::test]
+async fn a_mark_that_a_lock_has_left_is_not_a_late_purge() {
+    let database = Database::new().await;
+    database
+        .execute("INSERT INTO SCHEMA.once_marks (entity, expiration) VALUES (decode(repeat('00', 16), 'hex'), 0)")
+        .await;
+    database.check().await.assert(&[], &[]);
+    database
+        .execute(
+            "INSERT INTO SCHEMA.once_marks (entity, expiration) VALUES \
+             (decode(repeat('01', 16), 'hex'), extract(epoch FROM now()) - 3 * 86400)",
+        )
+        .await;
+    database.check().await.assert(&["postgres-purge-late"], &[]);
+    database.drop().await;
+}
+
+#[tokio::test]
 async fn a_role_without_its_schema_leaves_the_other_findings() {
     let database = Database::new().await;
     database.execute("REVOKE USAGE ON schema SCHEMA FROM MINE; ALTER ROLE MINE SET synchronous_commit = off").await;
