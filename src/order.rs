@@ -27,6 +27,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, ErrorStatus},
+    key::NUMBER,
     record::{KeyHash, Owner, RECORD_VERSION},
 };
 
@@ -158,11 +159,14 @@ impl<'de> Deserialize<'de> for Sequence {
                 Sequence::parse(digits).ok_or_else(|| E::invalid_value(de::Unexpected::Other("another string"), &self))
             }
 
-            /// A number arrives as a map if any crate of the build turns on `serde_json/arbitrary_precision`.
-            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Sequence, A::Error> {
-                let number = serde_json::Number::deserialize(de::value::MapAccessDeserializer::new(map));
-                let number = number.map_err(|_| de::Error::invalid_type(de::Unexpected::Map, &self))?;
-                self.visit_str(&number.to_string())
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Sequence, A::Error> {
+                if map.next_key::<String>()?.as_deref() != Some(NUMBER) {
+                    return Err(de::Error::invalid_type(de::Unexpected::Map, &self));
+                }
+                let number: Result<u64, _> = map.next_value::<String>()?.parse();
+                number
+                    .map(Into::into)
+                    .map_err(|_| de::Error::invalid_value(de::Unexpected::Other("another number"), &self))
             }
         }
 
@@ -320,6 +324,18 @@ mod tests {
         let error = serde_json::from_str::<Sequence>(digits).unwrap_err().to_string();
         assert!(error.contains("expected a whole number of up to 64 bits, or a string of 1 to 64 digits"), "{error}");
         assert_eq!(serde_json::from_str::<Sequence>(&format!("\"{digits}\"")).unwrap(), sequence(digits));
+    }
+
+    /// As with `serde_json/arbitrary_precision`.
+    #[test]
+    fn a_number_that_arrives_as_a_map_is_a_sequence_of_up_to_64_bits_too() {
+        let json = |number: &str| serde_json::from_str::<Sequence>(&format!(r#"{{"{NUMBER}":"{number}"}}"#));
+        assert_eq!(json("18446744073709551615").unwrap(), Sequence::from(u64::MAX));
+        for other in ["18446744073709551616", "-1", "1.0"] {
+            let error = json(other).unwrap_err().to_string();
+            assert!(error.contains("expected a whole number of up to 64 bits"), "{error}");
+        }
+        assert!(serde_json::from_str::<Sequence>(r#"{"number":"7"}"#).is_err());
     }
 
     #[test]

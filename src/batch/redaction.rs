@@ -7,8 +7,10 @@ use std::{
     fmt::{self, Display, Write},
 };
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
+
+use crate::key::NUMBER;
 
 /// The maximum length of a text in characters.
 const MAX_CHARS: usize = 200;
@@ -249,10 +251,46 @@ impl<'de> Visitor<'de> for Values<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
-        while members.next_key::<serde::de::IgnoredAny>()?.is_some() {
-            members.next_value_seed(self.again())?;
+        while let Some(name) = members.next_key()? {
+            match name {
+                Name::Member => members.next_value_seed(self.again())?,
+                Name::Number => {
+                    let digits: String = members.next_value()?;
+                    self.again().look_at(&digits);
+                    if let Ok(number) = digits.parse() {
+                        self.again().visit_f64(number)?;
+                    }
+                }
+            }
         }
         Ok(())
+    }
+}
+
+/// The name of an object's member.
+enum Name {
+    Member,
+    /// That of the object as which a number is read.
+    Number,
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Names;
+
+        impl Visitor<'_> for Names {
+            type Value = Name;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a member")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<Name, E> {
+                Ok(if name == NUMBER { Name::Number } else { Name::Member })
+            }
+        }
+
+        deserializer.deserialize_identifier(Names)
     }
 }
 
@@ -301,9 +339,14 @@ mod tests {
 
     #[test]
     fn numbers_are_left_out_however_they_are_written() {
-        let body = b"[1e21, 1.50, -995]";
-        for text in ["1e+21", "1e21", "1000000000000000000000", "1.5", "-995"] {
-            assert_eq!(redacted(text, body), REDACTED, "{text}");
+        let plain = "[1e21, 1.50, -995]".to_owned();
+        // As with `serde_json/arbitrary_precision`.
+        let number = |digits: &str| format!(r#"{{"{NUMBER}":"{digits}"}}"#);
+        let as_maps = format!("[{}]", ["1e21", "1.50", "-995"].map(number).join(","));
+        for body in [plain, as_maps] {
+            for text in ["1e+21", "1e21", "1000000000000000000000", "1.5", "-995"] {
+                assert_eq!(redacted(text, body.as_bytes()), REDACTED, "{text} in {body}");
+            }
         }
     }
 

@@ -46,7 +46,7 @@ impl<'a> Claim<'a> {
         match value {
             Value::String(text) => Some(Self::Text(text)),
             // Different numbers beyond 64 bits may have been read as one.
-            Value::Number(number) if number.is_f64() => None,
+            Value::Number(number) if !number.is_i64() && !number.is_u64() => None,
             Value::Number(_) | Value::Bool(_) => Some(Self::Json(value.to_string())),
             _ => None,
         }

@@ -16,6 +16,10 @@
 //! an empty string, array or object. In a combined key, or a key that is an array or object, this applies to each part.
 //! The policy for missing keys is [`MissingKey`](crate::MissingKey).
 
+/// The only member of the object as which `serde_json` reads a number, if any crate of the build turns on its feature
+/// `arbitrary_precision`.
+pub(crate) const NUMBER: &str = "$serde_json::private::Number";
+
 pub mod canonical;
 #[cfg(any(feature = "batch", feature = "http", feature = "invocation"))]
 pub(crate) mod delivery;

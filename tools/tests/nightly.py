@@ -30,6 +30,12 @@ def mutants(*arguments):
     return module("tools.servers.run_with", "--", *module("tools.tests.mutants", *arguments))
 
 
+def numbers():
+    features = ("arbitrary_precision", "float_roundtrip", "preserve_order")
+    targets = ("--lib", "--test", "batch", "--test", "http", "--test", "operations")
+    return ["cargo", "test", "--package", "lambda-once", "--all-features", *(f"--features=serde_json/{name}" for name in features), *targets]
+
+
 def chaos(store):
     return ["make", "chaos", f"STORE={store}", "OPS=35000", f"CHAOS_ARGS=--json {FOLDER / f'chaos-{store}.json'}"]
 
@@ -41,6 +47,7 @@ def first_seed():
 
 PARTS = {
     "features": (module("tools.checks.features", "--all"), "each feature alone, and AWS-LC"),
+    "numbers": (numbers(), "tests without servers, with serde_json's features that any crate of a build may turn on"),
     "test-all": (["make", "test-all"], "ten times the random cases"),
     "test-servers": (["make", "test-servers"], "Redis 7.0, PostgreSQL 15 and 18, PgBouncer, the consumer killed 20 times"),
     "stress": (["make", "stress"], "100,000 random plans of batches, with a new seed"),

@@ -31,6 +31,10 @@ impl Expression {
             Some(name) => Err(format!("there is no function `{name}`")),
             None => Ok(ast),
         });
+        let parsed = parsed.map(|mut ast| {
+            read_literals(&mut ast);
+            ast
+        });
         Self { text: text.into(), parsed }
     }
 
@@ -84,6 +88,33 @@ impl Expression {
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.text)
+    }
+}
+
+/// Reads the numbers in literals, as in bodies.
+fn read_literals(ast: &mut Ast) {
+    match ast {
+        Ast::Literal { value, .. } => *value = tree::literal(value),
+        Ast::Function { args: nodes, .. } | Ast::MultiList { elements: nodes, .. } => {
+            nodes.iter_mut().for_each(read_literals);
+        }
+        Ast::MultiHash { elements, .. } => {
+            elements.iter_mut().for_each(|KeyValuePair { value, .. }| read_literals(value));
+        }
+        Ast::Expref { ast: node, .. }
+        | Ast::Flatten { node, .. }
+        | Ast::Not { node, .. }
+        | Ast::ObjectValues { node, .. } => read_literals(node),
+        Ast::Comparison { lhs, rhs, .. }
+        | Ast::Condition { predicate: lhs, then: rhs, .. }
+        | Ast::Projection { lhs, rhs, .. }
+        | Ast::And { lhs, rhs, .. }
+        | Ast::Or { lhs, rhs, .. }
+        | Ast::Subexpr { lhs, rhs, .. } => {
+            read_literals(lhs);
+            read_literals(rhs);
+        }
+        Ast::Identity { .. } | Ast::Field { .. } | Ast::Index { .. } | Ast::Slice { .. } => {}
     }
 }
 

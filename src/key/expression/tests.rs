@@ -151,6 +151,23 @@ fn a_computed_number_that_may_not_be_exact_is_an_error() {
     assert_eq!(select("length(id)", r#"{"id":"abc"}"#).as_deref(), Ok("3"));
 }
 
+/// As with `serde_json/arbitrary_precision`.
+#[test]
+fn a_literal_number_that_the_parser_reads_as_an_object_is_a_number() {
+    let number = |digits: &str| format!(r#"{{"$serde_json::private::Number":"{digits}"}}"#);
+    for (read, plain) in [("1", "1"), ("-7", "-7"), ("1.0", "1.0"), ("18446744073709551615", "18446744073709551615")] {
+        let literal = number(read);
+        let expression = format!(r#"`{{"a":[{literal},"x"]}}`"#);
+        assert_eq!(select(&expression, "{}").unwrap(), format!(r#"{{"a":[{plain},"x"]}}"#));
+        let filter = format!("[?id == `{literal}`].id | [0]");
+        assert_eq!(select(&filter, &format!(r#"[{{"id":{plain}}}]"#)).as_deref(), Ok(plain));
+        assert_eq!(select(&format!("@ && [?!(id == `{literal}`)].id | [0]"), r#"[{"id":2}]"#).as_deref(), Ok("2"));
+    }
+    assert_eq!(select(&format!("`{}`", number("123456789012345678901")), "{}"), Err(ErrorKind::Payload));
+    let named = r#"{"$serde_json::private::Number":"seven"}"#;
+    assert_eq!(select(&format!("`{named}`"), "{}").as_deref(), Ok(named));
+}
+
 #[test]
 fn a_number_beyond_every_float_is_compared_as_the_nearest_one() {
     for (expression, id) in [("id > `1e300`", "1e400"), ("id < `-1e300`", "-1e400")] {

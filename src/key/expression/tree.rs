@@ -3,6 +3,9 @@
 //! The tree's numbers are `serde_json`'s: 64-bit integers, or floats beyond that. Each number that is replaced
 //! by such a float is remembered by the address of its node, and written back with its original digits. Expressions
 //! pass nodes on without copying them.
+//!
+//! Any crate of the build may turn on `serde_json/arbitrary_precision`, which changes how `serde_json` reads numbers. Keys
+//! must not depend on that, so numbers are read here.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,7 +17,10 @@ use std::{
 use jmespath::{Rcvar, Variable};
 use serde_json::Number;
 
-use crate::key::text::{elements, has_surrogates, members, text, write_string};
+use crate::key::{
+    NUMBER,
+    text::{elements, has_surrogates, members, text, write_string},
+};
 
 /// The limit from which not every integer has a separate float.
 const FIRST_INEXACT: f64 = 9_007_199_254_740_992.0;
@@ -82,15 +88,41 @@ fn node(json: &[u8]) -> Rcvar {
 }
 
 fn number(digits: &str) -> Rcvar {
-    let parsed = digits.parse::<Number>().ok();
-    if let Some(integer) = parsed.as_ref().filter(|number| !number.is_f64()) {
-        return Arc::new(Variable::Number(integer.clone()));
+    if let Some(integer) = integer(digits) {
+        return Arc::new(Variable::Number(integer));
     }
-    let beyond = if digits.starts_with('-') { f64::MIN } else { f64::MAX };
-    let stand_in = parsed.or_else(|| Number::from_f64(beyond));
-    let node = Arc::new(stand_in.map_or(Variable::Null, Variable::Number));
+    let node = Arc::new(float(digits).map_or(Variable::Null, Variable::Number));
     DIGITS.with_borrow_mut(|all| all.insert(Arc::as_ptr(&node), (Arc::clone(&node), digits.into())));
     node
+}
+
+/// Returns a number that is written as an integer of 64 bits. A negative zero is a float.
+fn integer(digits: &str) -> Option<Number> {
+    let signed = || digits.parse::<i64>().ok().filter(|integer| *integer != 0);
+    digits.parse::<u64>().map(Number::from).ok().or_else(|| signed().map(Number::from))
+}
+
+/// Returns the nearest float, which is the largest or the smallest for a number beyond all.
+fn float(digits: &str) -> Option<Number> {
+    let float: f64 = digits.parse().ok()?;
+    Number::from_f64(float.clamp(f64::MIN, f64::MAX))
+}
+
+/// Returns the value of a literal. With `serde_json/arbitrary_precision` the parser of expressions reads each number as an
+/// object with this member.
+pub(super) fn literal(value: &Rcvar) -> Rcvar {
+    match &**value {
+        Variable::Array(elements) => Arc::new(Variable::Array(elements.iter().map(literal).collect())),
+        Variable::Object(members) => {
+            let digits = members.get(NUMBER).filter(|_| members.len() == 1).and_then(|digits| digits.as_string());
+            if let Some(number) = digits.and_then(|digits| integer(digits).or_else(|| float(digits))) {
+                return Arc::new(Variable::Number(number));
+            }
+            let members = members.iter().map(|(name, value)| (name.clone(), literal(value)));
+            Arc::new(Variable::Object(members.collect()))
+        }
+        _ => Arc::clone(value),
+    }
 }
 
 /// Writes a tree in canonical JSON.
