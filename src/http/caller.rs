@@ -51,8 +51,8 @@ impl Caller {
         }
     }
 
-    /// Returns what distinguishes it from callers that are identified otherwise. A closure that captures something equals
-    /// only its clones.
+    /// Returns what distinguishes it from callers that are identified otherwise. A closure that captures something, or a
+    /// function pointer, equals only its clones.
     pub(super) fn identity(&self) -> impl fmt::Debug + '_ {
         let (closure, function) = match self.form {
             Form::Closure(Some(closure)) => (Some(closure), None),
@@ -81,7 +81,7 @@ impl Caller {
     /// Identifies the caller by a function of the request, such as its tenant, or the user that an outer layer has
     /// authenticated and put into the extensions. If it returns `None` or an empty string, the request is refused with 403.
     ///
-    /// A closure that captures something equals only its clones. If a layer is created for each event, clone one caller.
+    /// A closure that captures something, or a function pointer, equals only its clones. If a layer is created for each event, clone one caller.
     pub fn from_fn<F: Fn(&Parts) -> Option<String> + Send + Sync + 'static>(identify: F) -> Self {
         let form = Form::Closure((size_of::<F>() == 0).then(TypeId::of::<F>));
         let identify = move |parts: &Parts| identify(parts).map_or_else(|| nobody(parts), named);

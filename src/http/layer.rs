@@ -83,7 +83,7 @@ impl IdempotencyKeyLayer {
     /// * outside Lambda the service has no name;
     /// * [settings](Self::with_settings) contradict each other;
     /// * another layer is alive on the same unnamed engine, unless the same place in the program has made both for one
-    ///   [caller](Caller);
+    ///   [caller](Caller), with equal keys and settings;
     /// * a probe is given without [`AfterUnknown::Probe`](crate::AfterUnknown::Probe), or the other way round;
     /// * the [transactions](Self::in_transaction) are of another store than the engine's, or requests [fail open](Self::fail_open);
     /// * the [`key`](Self::key) is malformed, or given together with [`check_key`](Self::check_key);

@@ -7,7 +7,10 @@ use crate::{
         report::{self, RecordReport, Report},
         source::{FailureReporting, Source},
     },
-    idempotency::outcome::{Outcome, OutcomeKind},
+    idempotency::{
+        outcome::{Outcome, OutcomeKind},
+        policy::AfterUnknown,
+    },
     telemetry::event_at,
 };
 
@@ -17,8 +20,9 @@ impl Duplicate {
         if self.same_payload {
             return leader.of_duplicate();
         }
-        if leader.outcome == Ok(OutcomeKind::Abandoned) {
-            // The key is held by a run that left no outcome, whatever the payload.
+        // Under the other policies a run without an outcome may have had this payload, so that it may run again.
+        let is_refused = terms.engine.settings.after_unknown == AfterUnknown::Refuse;
+        if is_refused && leader.outcome == Ok(OutcomeKind::Abandoned) {
             return Report::new(leader.outcome, policy);
         }
         let mismatch = Report::new(Ok(OutcomeKind::Mismatch), policy);

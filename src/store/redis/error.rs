@@ -95,9 +95,12 @@ fn of_code(code: &str, detail: &str) -> (ErrorKind, ErrorStatus) {
         "WRONGTYPE" => (ErrorKind::Table, ErrorStatus::Temporary),
         // A renamed command.
         "ERR" if detail.contains("unknown command") => (ErrorKind::AccessDenied, ErrorStatus::Temporary),
-        // A command that the user may not call in a script. The server keeps the script's earlier writes.
+        // A command that the user may not call in a script. The server keeps the script's earlier writes, of which there are
+        // none before these two.
         "ERR" if ["ACL failure in script", "user executing the script"].iter().any(|text| detail.contains(text)) => {
-            (ErrorKind::AccessDenied, ErrorStatus::Ambiguous)
+            let is_first = ["'time'", "'hmget'"].iter().any(|command| detail.contains(command));
+            let status = if is_first { ErrorStatus::Temporary } else { ErrorStatus::Ambiguous };
+            (ErrorKind::AccessDenied, status)
         }
         "ERR" if detail.starts_with("max number of clients") => (ErrorKind::Throttled, ErrorStatus::Temporary),
         _ => (ErrorKind::Unavailable, ErrorStatus::Ambiguous),
@@ -115,6 +118,10 @@ mod tests {
         }
         let denied = "User once has no permissions to run the 'evalsha' command";
         assert_eq!(of_code("NOPERM", denied), (ErrorKind::AccessDenied, ErrorStatus::Temporary));
+        for command in ["time", "hmget"] {
+            let denied = format!("ACL failure in script: User once has no permissions to run the '{command}' command");
+            assert_eq!(of_code("ERR", &denied), (ErrorKind::AccessDenied, ErrorStatus::Temporary));
+        }
         let renamed = "unknown command 'EVALSHA', with args beginning with: ";
         assert_eq!(of_code("ERR", renamed), (ErrorKind::AccessDenied, ErrorStatus::Temporary));
         assert_eq!(of_code("OOM", ""), (ErrorKind::Throttled, ErrorStatus::Temporary));

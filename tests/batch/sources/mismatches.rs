@@ -1,12 +1,15 @@
 //! Two records with one key and different payloads in one batch, of sources besides SQS.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
 use lambda_once::{
-    AfterUnknown, BoxError, BoxFuture, Failure, Idempotency, Key, MemoryStore, OutcomeKind,
+    AfterUnknown, BoxError, BoxFuture, ErrorKind, Failure, Idempotency, Key, MemoryStore, OutcomeKind,
     batch::{DeadLetter, DeadLetters, stream::StreamOrder},
     testing::{self, Redeliver, kafka, kinesis, rabbitmq},
 };
@@ -74,21 +77,42 @@ async fn a_mismatch_with_a_superseded_record_of_the_batch_is_dead_lettered() {
 /// A run of the first payload has left no outcome. In separate batches both records would be abandoned, too.
 #[tokio::test(start_paused = true)]
 async fn both_payloads_of_an_abandoned_key_are_dead_lettered() {
+    let [first, second] = two_payloads();
+    let (outcomes, letters) = after_a_panic(AfterUnknown::Refuse, first, two_payloads()).await;
+    assert_eq!((outcomes, letters), (vec![Ok(OutcomeKind::Abandoned); 2], 2));
+    // Only the second record may run, once it is delivered without the first.
+    let [_, other] = two_payloads();
+    let (outcomes, letters) = after_a_panic(AfterUnknown::Rerun, second, two_payloads()).await;
+    assert_eq!((outcomes, letters), (vec![Ok(OutcomeKind::Abandoned), Ok(OutcomeKind::Mismatch)], 1));
+    let (outcomes, _) = after_a_panic(AfterUnknown::Rerun, other.clone(), [other]).await;
+    assert_eq!(outcomes, [Ok(OutcomeKind::TookOver)]);
+}
+
+/// Delivers a record whose handler panics and, after its lease, a batch. Returns its outcomes, and the number of letters.
+async fn after_a_panic<const N: usize>(
+    policy: AfterUnknown,
+    record: testing::Record,
+    batch: [testing::Record; N],
+) -> (Vec<Result<OutcomeKind, ErrorKind>>, usize) {
     let letters = Letters::default();
-    let (clock, panics) = (TokioClock::new(), async |_: Value| -> Result<(), Failure> { panic!("half done") });
+    let (clock, runs) = (TokioClock::new(), Arc::new(AtomicU32::new(0)));
+    let work = move |_: Value| {
+        let run = runs.fetch_add(1, Ordering::SeqCst);
+        async move {
+            assert_ne!(run, 0, "half done");
+            Ok::<_, Failure>(())
+        }
+    };
     let store = MemoryStore::with_clock(clock.clone());
-    let builder = Idempotency::builder(store).clock(clock).scope("letters").after_unknown(AfterUnknown::Refuse);
+    let builder = Idempotency::builder(store).clock(clock).scope("letters").after_unknown(policy);
     let once = builder.build().unwrap();
-    let service = once.mq(Key::pointer("/id"), panics).dead_letters(letters.clone()).dead_letter_abandoned(true);
-    let [first, _] = two_payloads();
-    let processed = service.process(LambdaEvent::new(rabbitmq::batch([first]).delivery(1), Context::default())).await;
-    assert!(processed.response.is_err());
+    let service = once.mq(Key::pointer("/id"), work).dead_letters(letters.clone()).dead_letter_abandoned(true);
+    let deliver = async |event| service.process(LambdaEvent::new(event, Context::default())).await;
+    assert!(deliver(rabbitmq::batch([record]).delivery(1)).await.response.is_err());
     sleep(Duration::from_secs(60)).await;
-    let batch = rabbitmq::batch(two_payloads());
-    let processed = service.process(LambdaEvent::new(batch.delivery(1), Context::default())).await;
-    assert!(processed.response.is_ok(), "{processed:?}");
-    assert_eq!(processed.outcomes(), [Ok(OutcomeKind::Abandoned); 2]);
-    assert_eq!(letters.0.lock().unwrap().len(), 2);
+    let processed = deliver(rabbitmq::batch(batch).delivery(1)).await;
+    let sent = letters.0.lock().unwrap().len();
+    (processed.outcomes(), sent)
 }
 
 /// The checkpoint cannot pass it, so nothing behind it is worth a wait (B6).

@@ -111,6 +111,26 @@ async fn a_message_with_a_permanent_failure_keeps_the_queues_own_time() {
     assert_eq!(changes(&server).into_keys().collect::<Vec<_>>(), ["m-3/1"]);
 }
 
+/// Otherwise its deliveries would be used up before the claim of the other record ends.
+#[tokio::test]
+async fn a_message_with_a_claim_and_a_permanent_failure_waits_for_the_claim() {
+    let server = Server::start().await;
+    let fail = |event: Value| async move {
+        let is_permanent = event["s3"]["object"]["key"] == "a";
+        Err::<(), _>(if is_permanent { Failure::permanent("no image") } else { Failure::unknown("timed out") })
+    };
+    let service = testing::engine()
+        .sqs(Key::message_id(), fail)
+        .envelope(S3)
+        .redelivery(VisibilityBackoff::new(server.client().await).base(seconds(1)));
+    for [first, second] in [["a", "b"], ["b", "a"]] {
+        let notification = s3::notification([first, second].map(|key| s3::created("photos", key)));
+        testing::deliver(&service, &sqs::batch([notification.id("m-1")])).await.response.unwrap();
+        let changes = changes(&server);
+        assert!(changes["m-1/1"] > 10, "{changes:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_record_in_progress_elsewhere_is_redelivered_after_its_lease() {
     for (left, time) in [(Duration::ZERO, 3), (Duration::from_millis(999), 3), (seconds(1), 4), (seconds(900), 903)] {

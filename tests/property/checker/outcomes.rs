@@ -76,7 +76,7 @@ impl Evidence<'_> {
             // A failure that was not recorded leaves the key to its claim.
             let stands = theirs.outcome.stands()
                 && !(theirs.outcome == Outcome::FailedForGood && self.is_unsettled(invocation, leader));
-            let is_abandoned = theirs.outcome == Outcome::Abandoned;
+            let is_abandoned = theirs.outcome == Outcome::Abandoned && settings.after_unknown == Policy::Refuse;
             let outcome = if is_abandoned { Outcome::Abandoned } else { Outcome::Mismatch };
             let is_last = settings.is_all_or_nothing() || self.is_last_in_order(invocation, place);
             let is_dead = is_last

@@ -38,7 +38,7 @@ const MAX_DELAY: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
 /// * Messages whose key is held otherwise, by another delivery or by a claim that could not be settled: one second
 ///   after the end of that lease and the margin.
 /// * A message whose envelope contains several records: with the record that is delayed longest. It keeps the queue's
-///   timeout if one of them does.
+///   timeout if one of them does and none waits for the end of a claim.
 /// * Messages blocked by a failure in a FIFO queue: with the message that failed. With
 ///   [`OnFailure::StopBatch`](crate::batch::OnFailure::StopBatch) that may be any failed message, so the messages of
 ///   other groups are redelivered with the last of them. They keep the queue's timeout if one of the failed messages
@@ -125,7 +125,7 @@ impl VisibilityBackoff {
         let of_all: Option<Vec<_>> = failures().map(|(_, delay)| *delay).collect();
         let longest = of_all.and_then(|delays| delays.into_iter().max());
         let mut changes: HashMap<String, Vec<Change>> = HashMap::new();
-        let mut unchanged = HashSet::new();
+        let (mut unchanged, mut held) = (HashSet::new(), HashSet::new());
         for (report, delay) in failed.iter().zip(&delays) {
             // If nothing in its group failed, it waited for the outcome of a record with its key, or the batch was
             // stopped.
@@ -137,6 +137,9 @@ impl VisibilityBackoff {
             }
             let queue = report.record.source().and_then(queue_url);
             let (Some(queue), Some(receipt)) = (queue, report.record.receipt()) else { continue };
+            if report.held_until.is_some() {
+                held.insert(receipt);
+            }
             let Some(delay) = delay else {
                 unchanged.insert(receipt);
                 continue;
@@ -149,7 +152,7 @@ impl VisibilityBackoff {
             }
         }
         for changes in changes.values_mut() {
-            changes.retain(|change| !unchanged.contains(&*change.receipt));
+            changes.retain(|Change { receipt, .. }| !unchanged.contains(&**receipt) || held.contains(&**receipt));
         }
         changes
     }
