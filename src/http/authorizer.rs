@@ -19,7 +19,7 @@ use lambda_http::{
     },
     request::RequestContext,
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::caller::{Caller, Identified};
 
@@ -45,8 +45,7 @@ impl<'a> Claim<'a> {
     fn of(value: &'a Value) -> Option<Self> {
         match value {
             Value::String(text) => Some(Self::Text(text)),
-            // Different numbers beyond 64 bits may have been read as one.
-            Value::Number(number) if !number.is_i64() && !number.is_u64() => None,
+            Value::Number(number) if !is_exact(number) => None,
             Value::Number(_) | Value::Bool(_) => Some(Self::Json(value.to_string())),
             _ => None,
         }
@@ -364,12 +363,16 @@ fn text<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     object.get(name)?.as_str().filter(|text| !text.is_empty())
 }
 
+/// Whether no other number has been read as this one. Numbers beyond 64 bits may have been, and fractions.
+fn is_exact(number: &Number) -> bool {
+    number.is_i64() || number.is_u64()
+}
+
 /// A context field as text.
 fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()).filter(|text| !text.is_empty()),
-        // Different numbers beyond 64 bits may have been read as one.
-        Value::Number(number) if number.is_f64() => None,
+        Value::Number(number) if !is_exact(number) => None,
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
         _ => None,
     }
