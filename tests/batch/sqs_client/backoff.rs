@@ -79,56 +79,48 @@ async fn the_clients_endpoint_receives_the_queue_and_each_failed_message() {
     assert_eq!(call.body, json!({ "QueueUrl": URL, "Entries": [entry] }));
 }
 
-#[tokio::test]
-async fn a_message_with_several_records_that_failed_is_delayed_once() {
+/// Delivers notifications of these S3 objects, whose records fail by their keys, and returns the changes.
+async fn changes_of_objects<const N: usize>(
+    failure: fn(&str) -> Failure,
+    messages: [(&str, [&str; N]); N],
+) -> BTreeMap<String, u64> {
     let server = Server::start().await;
-    let fail = |_: Value| async { Err::<(), _>(Failure::transient("not now")) };
+    let fail = move |event: Value| async move {
+        let key = event["s3"]["object"]["key"].as_str().unwrap();
+        Err::<(), _>(failure(key))
+    };
     let service = testing::engine()
         .sqs(Key::message_id(), fail)
         .envelope(S3)
         .redelivery(VisibilityBackoff::new(server.client().await).base(seconds(1)));
-    let both = || s3::notification([s3::created("photos", "a"), s3::created("photos", "b")]);
-    testing::deliver(&service, &sqs::batch([both().id("m-1"), both().id("m-2")])).await.response.unwrap();
-    let changes = changes(&server);
+    let of = |(id, keys): (&str, [&str; N])| s3::notification(keys.map(|key| s3::created("photos", key))).id(id);
+    testing::deliver(&service, &sqs::batch(messages.map(of))).await.response.unwrap();
+    changes(&server)
+}
+
+#[tokio::test]
+async fn a_message_with_several_records_that_failed_is_delayed_once() {
+    let changes = changes_of_objects(|_| Failure::transient("not now"), [("m-1", ["a", "b"]), ("m-2", ["a", "b"])]);
+    let changes = changes.await;
     assert_eq!(changes.keys().collect::<Vec<_>>(), ["m-1/1", "m-2/1"]);
     assert!(changes.values().all(|time| *time <= 2), "{changes:?}");
 }
 
 #[tokio::test]
 async fn a_message_with_a_permanent_failure_keeps_the_queues_own_time() {
-    let server = Server::start().await;
-    let fail = |event: Value| async move {
-        let is_permanent = event["s3"]["object"]["key"] == "a";
-        Err::<(), _>(if is_permanent { Failure::permanent("no image") } else { Failure::transient("not now") })
-    };
-    let service = testing::engine()
-        .sqs(Key::message_id(), fail)
-        .envelope(S3)
-        .redelivery(VisibilityBackoff::new(server.client().await).base(seconds(1)));
-    let of = |keys: &[&str]| s3::notification(keys.iter().map(|key| s3::created("photos", *key)));
-    let messages = [of(&["a", "b"]).id("m-1"), of(&["b", "a"]).id("m-2"), of(&["b"]).id("m-3")];
-    testing::deliver(&service, &sqs::batch(messages)).await.response.unwrap();
-    assert_eq!(changes(&server).into_keys().collect::<Vec<_>>(), ["m-3/1"]);
+    let fails = |key: &str| if key == "a" { Failure::permanent("no image") } else { Failure::transient("not now") };
+    let messages = [("m-1", ["a", "b", "c"]), ("m-2", ["b", "c", "a"]), ("m-3", ["b", "c", "d"])];
+    let changes = changes_of_objects(fails, messages).await;
+    assert_eq!(changes.into_keys().collect::<Vec<_>>(), ["m-3/1"]);
 }
 
 /// Otherwise its deliveries would be used up before the claim of the other record ends.
 #[tokio::test]
 async fn a_message_with_a_claim_and_a_permanent_failure_waits_for_the_claim() {
-    let server = Server::start().await;
-    let fail = |event: Value| async move {
-        let is_permanent = event["s3"]["object"]["key"] == "a";
-        Err::<(), _>(if is_permanent { Failure::permanent("no image") } else { Failure::unknown("timed out") })
-    };
-    let service = testing::engine()
-        .sqs(Key::message_id(), fail)
-        .envelope(S3)
-        .redelivery(VisibilityBackoff::new(server.client().await).base(seconds(1)));
-    for [first, second] in [["a", "b"], ["b", "a"]] {
-        let notification = s3::notification([first, second].map(|key| s3::created("photos", key)));
-        testing::deliver(&service, &sqs::batch([notification.id("m-1")])).await.response.unwrap();
-        let changes = changes(&server);
-        assert!(changes["m-1/1"] > 10, "{changes:?}");
-    }
+    let fails = |key: &str| if key == "a" { Failure::permanent("no image") } else { Failure::unknown("timed out") };
+    let changes = changes_of_objects(fails, [("m-1", ["a", "b"]), ("m-2", ["c", "a"])]).await;
+    assert_eq!(changes.keys().collect::<Vec<_>>(), ["m-1/1", "m-2/1"]);
+    assert!(changes.values().all(|time| *time > 10), "{changes:?}");
 }
 
 #[tokio::test]
