@@ -193,6 +193,23 @@ async fn a_waiting_request_gets_the_response_soon_after_it_is_stored() {
     assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
 }
 
+/// A lease from the time of its arrival would be over.
+#[tokio::test(start_paused = true)]
+async fn without_a_deadline_a_request_runs_after_a_wait_longer_than_a_lease() {
+    let slow = |run, request| async move {
+        let mut response = numbered(run, request).await;
+        if run == 1 {
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        }
+        response
+    };
+    let app = App::with(|engine| engine, |layer| layer.wait_up_to(Duration::from_secs(60)), slow);
+    let (first, second) = tokio::join!(app.post("k", "{}"), app.post("k", "{}"));
+    assert_eq!((first.status, second.is_replay(), app.runs()), (503, false, 2));
+    assert_ne!(second.status, 503);
+}
+
 /// A request from API Gateway, in an invocation with ten minutes left.
 pub(crate) fn of_api_gateway(app: &App, format: &str) -> Request<Full<Bytes>> {
     let event = std::fs::read_to_string(format!("events/http-{format}.json")).unwrap();

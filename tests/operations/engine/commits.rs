@@ -150,14 +150,19 @@ async fn the_end_of_a_run_without_a_claim_is_not_limited_by_a_lease() {
 // Tests S4.
 #[tokio::test(start_paused = true)]
 async fn a_release_after_a_refused_commit_is_optional_only_under_rerun() {
-    for (policy, times) in [(AfterUnknown::Rerun, 5..=7), (AfterUnknown::Refuse, 890..=900)] {
+    for (policy, fault, times) in [
+        (AfterUnknown::Rerun, Fault::Throttled, 5..=7),
+        (AfterUnknown::Rerun, Fault::AccessDenied, 0..=1),
+        (AfterUnknown::Refuse, Fault::Throttled, 890..=900),
+        (AfterUnknown::Refuse, Fault::AccessDenied, 890..=900),
+    ] {
         let (store, once) = Uncommitted::with(Response::Refusal, |builder| builder.after_unknown(policy));
-        store.records.always(Call::Settle, Fault::Throttled);
+        store.records.always(Call::Settle, fault);
         let operation = once.operation(CHARGE, KEY).deadline(Deadline::at(FUTURE.after(Duration::from_secs(900))));
         let begun = Instant::now();
         let outcome = operation.in_transaction(&store).run(|()| async { Ok::<_, Failure>(7) }).await;
         assert_outcome!(outcome, Ok(Outcome::Failed(failure)) if failure.verdict() == Verdict::Unknown);
-        assert!(times.contains(&begun.elapsed().as_secs()), "{policy:?}: {:?}", begun.elapsed());
+        assert!(times.contains(&begun.elapsed().as_secs()), "{policy:?}, {fault:?}: {:?}", begun.elapsed());
     }
 }
 
