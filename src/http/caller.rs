@@ -32,23 +32,23 @@ pub struct Caller {
 /// The function that made a caller.
 #[derive(Clone)]
 enum Form {
-    Named(&'static str),
-    Of(&'static str, Arc<str>),
+    /// With its argument, if it has one.
+    Named(&'static str, Option<Arc<str>>),
     /// Includes the type if the closure captures nothing, so that the type identifies it.
     Closure(Option<TypeId>),
 }
 
 impl Caller {
     pub(super) fn new(name: &'static str, identify: impl Fn(&Parts) -> Identified + Send + Sync + 'static) -> Self {
-        Self { form: Form::Named(name), identify: Arc::new(identify), anonymous: false, per_host: false }
+        Self { form: Form::Named(name, None), identify: Arc::new(identify), anonymous: false, per_host: false }
     }
 
     /// Returns the same caller, which was made by a function with this argument.
-    pub(super) fn of_argument(self, argument: &str) -> Self {
-        match self.form {
-            Form::Named(name) => Self { form: Form::Of(name, argument.into()), ..self },
-            Form::Of(..) | Form::Closure(_) => self,
+    pub(super) fn of_argument(mut self, argument: &str) -> Self {
+        if let Form::Named(_, given) = &mut self.form {
+            *given = Some(argument.into());
         }
+        self
     }
 
     /// Returns what distinguishes it from callers that are identified otherwise. A closure that captures something, or a
@@ -57,7 +57,7 @@ impl Caller {
         let (closure, function) = match self.form {
             Form::Closure(Some(closure)) => (Some(closure), None),
             Form::Closure(None) => (None, Some(Arc::as_ptr(&self.identify).cast::<()>())),
-            Form::Named(_) | Form::Of(..) => (None, None),
+            Form::Named(..) => (None, None),
         };
         (self, closure, function)
     }
@@ -81,7 +81,8 @@ impl Caller {
     /// Identifies the caller by a function of the request, such as its tenant, or the user that an outer layer has
     /// authenticated and put into the extensions. If it returns `None` or an empty string, the request is refused with 403.
     ///
-    /// A closure that captures something, or a function pointer, equals only its clones. If a layer is created for each event, clone one caller.
+    /// A closure that captures something, or a function pointer, equals only its clones. If a layer is created for each event,
+    /// clone one caller.
     pub fn from_fn<F: Fn(&Parts) -> Option<String> + Send + Sync + 'static>(identify: F) -> Self {
         let form = Form::Closure((size_of::<F>() == 0).then(TypeId::of::<F>));
         let identify = move |parts: &Parts| identify(parts).map_or_else(|| nobody(parts), named);
@@ -187,8 +188,8 @@ fn nobody(parts: &Parts) -> Identified {
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.form {
-            Form::Named(name) => write!(f, "Caller::{name}()")?,
-            Form::Of(name, argument) => write!(f, "Caller::{name}({argument:?})")?,
+            Form::Named(name, None) => write!(f, "Caller::{name}()")?,
+            Form::Named(name, Some(argument)) => write!(f, "Caller::{name}({argument:?})")?,
             Form::Closure(_) => f.write_str("Caller::from_fn(..)")?,
         }
         f.write_str(if self.anonymous { ".or_anonymous()" } else { "" })?;

@@ -33,9 +33,8 @@ use crate::{error::Error, store::Store};
 ///
 /// Layers show less of their handlers. Two invocation layers of one line differ if the types of their events do, or
 /// those of their inner services once both have handled an event, so two closures of one type count as one. One
-/// invocation layer does not wrap services of two types. HTTP layers of one line with one kind of
-/// `Caller` count as one, whatever they wrap. There a key that was used for another method or path is refused as a
-/// mismatch.
+/// invocation layer does not wrap services of two types. HTTP layers of one line with equal `Caller`s count as one,
+/// whatever they wrap. There a key that was used for another method or path is refused as a mismatch.
 ///
 /// Give each service of one kind an engine with a name:
 ///

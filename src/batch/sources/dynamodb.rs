@@ -118,7 +118,8 @@ pub enum ChangeKind {
 /// A change to an item.
 ///
 /// Binary attributes decode as bytes in a type that takes all of those that it names as bytes (`serde_bytes`), and as
-/// base64 in any other, such as `serde_json::Value`. A type that needs both is not supported: its bytes may be those of the base64.
+/// base64 in any other, such as `serde_json::Value`. A type that needs both is not supported: its bytes may be those of
+/// the base64.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Change<T> {

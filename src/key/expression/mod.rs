@@ -27,14 +27,7 @@ pub(super) struct Expression {
 impl Expression {
     pub(super) fn new(text: &str) -> Self {
         let parsed = parse(text).map_err(|error| format!("{} at character {}", error.reason, error.offset));
-        let parsed = parsed.and_then(|ast| match unknown_function(&ast) {
-            Some(name) => Err(format!("there is no function `{name}`")),
-            None => Ok(ast),
-        });
-        let parsed = parsed.map(|mut ast| {
-            read_literals(&mut ast);
-            ast
-        });
+        let parsed = parsed.and_then(|mut ast| prepare(&mut ast).map(|()| ast));
         Self { text: text.into(), parsed }
     }
 
@@ -91,53 +84,33 @@ impl fmt::Display for Expression {
     }
 }
 
-/// Reads the numbers in literals, as in bodies.
-fn read_literals(ast: &mut Ast) {
+/// Reads the numbers in literals as in bodies, and refuses unknown functions, because the parser accepts any name.
+fn prepare(ast: &mut Ast) -> Result<(), String> {
     match ast {
         Ast::Literal { value, .. } => *value = tree::literal(value),
+        Ast::Function { name, .. } if RUNTIME.get_function(name).is_none() => {
+            return Err(format!("there is no function `{name}`"));
+        }
         Ast::Function { args: nodes, .. } | Ast::MultiList { elements: nodes, .. } => {
-            nodes.iter_mut().for_each(read_literals);
+            return nodes.iter_mut().try_for_each(prepare);
         }
         Ast::MultiHash { elements, .. } => {
-            elements.iter_mut().for_each(|KeyValuePair { value, .. }| read_literals(value));
+            return elements.iter_mut().try_for_each(|KeyValuePair { value, .. }| prepare(value));
         }
         Ast::Expref { ast: node, .. }
         | Ast::Flatten { node, .. }
         | Ast::Not { node, .. }
-        | Ast::ObjectValues { node, .. } => read_literals(node),
+        | Ast::ObjectValues { node, .. } => return prepare(node),
         Ast::Comparison { lhs, rhs, .. }
         | Ast::Condition { predicate: lhs, then: rhs, .. }
         | Ast::Projection { lhs, rhs, .. }
         | Ast::And { lhs, rhs, .. }
         | Ast::Or { lhs, rhs, .. }
         | Ast::Subexpr { lhs, rhs, .. } => {
-            read_literals(lhs);
-            read_literals(rhs);
+            prepare(lhs)?;
+            return prepare(rhs);
         }
         Ast::Identity { .. } | Ast::Field { .. } | Ast::Index { .. } | Ast::Slice { .. } => {}
     }
-}
-
-/// Returns the first unknown function that an expression calls. The parser accepts any name.
-fn unknown_function(ast: &Ast) -> Option<&str> {
-    match ast {
-        Ast::Function { name, .. } if RUNTIME.get_function(name).is_none() => Some(name),
-        Ast::Function { args: nodes, .. } | Ast::MultiList { elements: nodes, .. } => {
-            nodes.iter().find_map(unknown_function)
-        }
-        Ast::MultiHash { elements, .. } => {
-            elements.iter().find_map(|KeyValuePair { value, .. }| unknown_function(value))
-        }
-        Ast::Expref { ast: node, .. }
-        | Ast::Flatten { node, .. }
-        | Ast::Not { node, .. }
-        | Ast::ObjectValues { node, .. } => unknown_function(node),
-        Ast::Comparison { lhs, rhs, .. }
-        | Ast::Condition { predicate: lhs, then: rhs, .. }
-        | Ast::Projection { lhs, rhs, .. }
-        | Ast::And { lhs, rhs, .. }
-        | Ast::Or { lhs, rhs, .. }
-        | Ast::Subexpr { lhs, rhs, .. } => unknown_function(lhs).or_else(|| unknown_function(rhs)),
-        Ast::Identity { .. } | Ast::Field { .. } | Ast::Index { .. } | Ast::Literal { .. } | Ast::Slice { .. } => None,
-    }
+    Ok(())
 }

@@ -92,7 +92,7 @@ impl Node {
             Ok(lease) => lease,
             Err(error) => {
                 let answers = Err(Failure::unsent(error, &self.address));
-                return Attempt { answers, is_new: true, was_suspect: self.is_suspect() };
+                return Attempt { answers, is_new: true, was_suspect: false };
             }
         };
         if lease.is_new {

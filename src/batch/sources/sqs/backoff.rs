@@ -31,8 +31,9 @@ const MAX_DELAY: Duration = Duration::from_secs(12 * 3_600 - 15 * 60);
 
 /// A [`Redelivery`] that sets the time at which SQS delivers failed messages again, by their visibility timeout:
 ///
-/// * Transient failures, and store errors that may pass soon (throttling, timeouts, outages): after a random part of `base` × 2^(receive count), at most
-///   [`longest`](Self::longest), so that messages that failed together are not redelivered together.
+/// * Transient failures, and store errors that may pass soon (throttling, timeouts, outages): after a random part of
+///   `base` × 2^(receive count), at most [`longest`](Self::longest), so that messages that failed together are not
+///   redelivered together.
 /// * Messages that may have taken effect (unknown failures, panics, cancellations) and keep their claims: not before
 ///   the claim has ended.
 /// * Messages whose key is held otherwise, by another delivery or by a claim that could not be settled: one second
