@@ -101,8 +101,6 @@ impl Answer {
                     _ => Effect::Unknown,
                 }
             }
-            // It can replace any refusal, also of a request that has taken effect.
-            Some("hook_failed") => Effect::Unknown,
             _ => match self.status {
                 status if status.is_success() => Effect::Made,
                 // These are sent while a charge is being processed, too.
